@@ -9,13 +9,14 @@ use std::os::unix::fs::MetadataExt as _;
 use crate::commands::{command, find_program, path_folders, run as run_command, succeeds_silently};
 
 /// Each program that tests run, and the package that holds it in Debian 12.
-const PROGRAMS: [(&str, &str); 13] = [
+const PROGRAMS: [(&str, &str); 15] = [
     ("busybox", "busybox-static"),
     ("chromium", "chromium"),
     ("etcd", "etcd-server"),
     ("fio", "fio"),
     ("ip", "iproute2"),
     ("lz4", "lz4"),
+    ("mcopy", "mtools"),
     ("mkfs.ext4", "e2fsprogs"),
     ("nbdcopy", "libnbd-bin"),
     ("nbdinfo", "libnbd-bin"),
@@ -23,6 +24,7 @@ const PROGRAMS: [(&str, &str); 13] = [
     ("qemu-io", "qemu-utils"),
     ("qemu-nbd", "qemu-utils"),
     ("qemu-system-x86_64", "qemu-system-x86"),
+    ("syslinux", "syslinux"),
 ];
 
 /// Installs what is missing, or says what to do. Returns whether all is there in the end.

@@ -12,10 +12,12 @@ fn each_missing_package_is_named_once() {
             "fio",
             "iproute2",
             "lz4",
+            "mtools",
             "e2fsprogs",
             "libnbd-bin",
             "qemu-utils",
-            "qemu-system-x86"
+            "qemu-system-x86",
+            "syslinux"
         ]
     );
     assert_eq!(

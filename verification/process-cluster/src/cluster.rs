@@ -154,6 +154,11 @@ impl Cluster {
         self.daemon.run(arguments)
     }
 
+    /// Runs a command against the cluster, with what it reads: less than a pipe holds.
+    pub fn run_with_input(&self, arguments: &[&str], input: &str) -> CommandOutput {
+        self.daemon.run_with_input(arguments, input)
+    }
+
     /// Runs a command that must succeed.
     ///
     /// # Panics

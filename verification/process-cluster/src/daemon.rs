@@ -4,7 +4,7 @@
 //! Invariants:
 //! - When it is dropped, its process is dead.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -288,8 +288,17 @@ impl Daemon {
 
     /// Runs a command against it.
     pub fn run(&self, arguments: &[&str]) -> CommandOutput {
-        let output = self.command().args(arguments).stdin(Stdio::null()).output();
-        let output = output.expect("the program can be started");
+        self.run_with_input(arguments, "")
+    }
+
+    /// The same, with what it reads.
+    pub fn run_with_input(&self, arguments: &[&str], input: &str) -> CommandOutput {
+        let mut command = self.command();
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program can be started");
+        // One that does not read it may have ended.
+        let _ = child.stdin.take().expect("it is piped").write_all(input.as_bytes());
+        let output = child.wait_with_output().expect("the program can be waited for");
         CommandOutput {
             status: output.status.code(),
             output: String::from_utf8_lossy(&output.stdout).into_owned(),

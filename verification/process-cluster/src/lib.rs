@@ -8,7 +8,7 @@
 //!   whole, and of this block.
 //! - [`HistoryClient`] writes to a volume with many requests under way, and reads it back; [`LoadThread`]
 //!   has it do so on a thread of its own.
-//! - [`GuestFiles`] are what a virtual machine boots whose guest writes and checks.
+//! - [`guest_with`] builds what a virtual machine boots whose guest writes and checks.
 //!
 //! Invariants:
 //! - No two writes of one block are under way at a time, so that "newest" has a meaning.
@@ -32,7 +32,7 @@ mod wait;
 pub use cluster::{Cluster, ClusterOptions};
 pub use daemon::{CommandOutput, Daemon, KillSwitch};
 pub use external_etcd::ExternalEtcd;
-pub use guest::GuestFiles;
+pub use guest::guest_with;
 pub use history::{History, Violation, ViolationKind};
 pub use history_client::{HistoryClient, LoadEnd, LoadOptions, Meanwhile, Next};
 pub use load_thread::LoadThread;

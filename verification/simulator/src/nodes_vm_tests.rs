@@ -1,6 +1,8 @@
 //! Virtual machines on nodes of a simulated world: where they run, and that none runs twice.
 
-use spandrel_cluster::{PlacementReason, Stored, VmBoot, VmGoal, VmPlacement, VmPriority, VmRecord};
+use spandrel_cluster::{
+    PlacementReason, Stored, VmBoot, VmDiskBus, VmGoal, VmPlacement, VmPriority, VmRecord,
+};
 use spandrel_shared::VmId;
 use spandrel_vm::disk::DiskName;
 
@@ -76,6 +78,7 @@ fn with_vm(seed: u64) -> (NodesWorld, Rc<GuestLog>, usize) {
             processors: 1,
             memory_bytes: GIB,
             boot: VmBoot::Disk,
+            disk_bus: VmDiskBus::Nbd,
             priority: VmPriority::Medium,
             goal: VmGoal::Running,
             placement: None,

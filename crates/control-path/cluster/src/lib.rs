@@ -63,7 +63,7 @@ pub use stamp::{StateStamp, generation_to_recover};
 pub use state::{ClusterState, PoolRoom, PromisedRoom, StateError};
 pub use told::{ToldFault, ToldRecord};
 pub use vms::{
-    MigrationStage, PlacementReason, VmBoot, VmGoal, VmHost, VmMigration, VmPlacement, VmPriority, VmRecord,
-    Vms,
+    MigrationStage, PlacementReason, VmBoot, VmDiskBus, VmGoal, VmHost, VmMigration, VmPlacement, VmPriority,
+    VmRecord, Vms,
 };
 pub use volumes::{NewVolume, mirror_sets, mirror_sets_from};

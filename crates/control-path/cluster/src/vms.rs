@@ -56,6 +56,26 @@ pub enum VmBoot {
     },
 }
 
+/// How a virtual machine's requests come to the node that serves its disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VmDiskBus {
+    /// QEMU passes them on over NBD.
+    #[default]
+    Nbd,
+    /// The node sees the guest's memory, and takes them from there.
+    VhostUser,
+}
+
+impl std::fmt::Display for VmDiskBus {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Nbd => "nbd",
+            Self::VhostUser => "vhost-user",
+        })
+    }
+}
+
 /// In which order virtual machines are started when several have lost their node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -173,6 +193,9 @@ pub struct VmRecord {
     /// What it starts from.
     #[serde(default)]
     pub boot: VmBoot,
+    /// How its requests come to its disk.
+    #[serde(default)]
+    pub disk_bus: VmDiskBus,
     /// When it is started, among others that wait.
     #[serde(default)]
     pub priority: VmPriority,

@@ -12,6 +12,7 @@ fn record(name: &str, volume: VolumeId) -> VmRecord {
         processors: 1,
         memory_bytes: 512 << 20,
         boot: VmBoot::Disk,
+        disk_bus: VmDiskBus::Nbd,
         priority: VmPriority::Medium,
         goal: VmGoal::Off,
         placement: None,

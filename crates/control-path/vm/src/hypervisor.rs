@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures_util::future::LocalBoxFuture;
-use spandrel_cluster::{VmBoot, VmHost};
+use spandrel_cluster::{VmBoot, VmDiskBus, VmHost};
 use spandrel_shared::{Error, NodeId, VmId};
 
 use crate::disk::DiskName;
@@ -15,6 +15,8 @@ pub struct VmSpec {
     pub name: String,
     /// Its disk, by whose name it is opened: with its identity and the run.
     pub disk: DiskName,
+    /// How its requests come there.
+    pub disk_bus: VmDiskBus,
     /// How many processors it has.
     pub processors: u16,
     /// Its memory, in bytes.

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 use spandrel_cluster::store::Revision;
-use spandrel_cluster::{Stored, VmBoot};
+use spandrel_cluster::{Stored, VmBoot, VmDiskBus};
 
 use super::*;
 
@@ -55,6 +55,7 @@ impl World {
             processors: 1,
             memory_bytes: GIB,
             boot: VmBoot::Disk,
+            disk_bus: VmDiskBus::Nbd,
             priority,
             goal: VmGoal::Running,
             placement: None,

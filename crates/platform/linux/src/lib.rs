@@ -7,8 +7,8 @@
 //!
 //! Invariants:
 //! - Nothing on a shard's thread waits in the kernel except the loop itself.
-//! - `unsafe` code is in four modules alone: `ring`, for memory that the kernel fills while nobody looks; `drive::mapped`, for
-//!   drives in memory; `allocator`; and `scheduling`, for a call that no library wraps.
+//! - `unsafe` code is in five modules alone: `ring`, for memory that the kernel fills while nobody looks; `drive::mapped`, for
+//!   drives in memory; `allocator`; `scheduling`, for a call that no library wraps; and `time_stamp`, for an instruction.
 
 #[allow(unsafe_code)]
 mod allocator;
@@ -37,6 +37,8 @@ mod statistics;
 mod table;
 #[cfg(test)]
 mod test_support;
+#[allow(unsafe_code)]
+mod time_stamp;
 mod timers;
 mod transport;
 mod watched;
@@ -52,4 +54,5 @@ pub use platform::LinuxPlatform;
 pub use remote::RemoteHandle;
 pub use runtime::{Runtime, RuntimeConfig, RuntimeError};
 pub use statistics::RuntimeStatistics;
+pub use time_stamp::time_stamp_khz;
 pub use watched::Watched;

@@ -26,6 +26,11 @@ impl<P: Platform> TlsPlatform<P> {
         Self { below, settings: settings.map(Rc::new) }
     }
 
+    /// What is below.
+    pub fn below(&self) -> &P {
+        &self.below
+    }
+
     /// Refuses an address at which others could read what is not encrypted.
     fn check_plain(address: &Address) -> Result<(), LinkError> {
         match address {

@@ -22,11 +22,11 @@ use spandrel_platform::sync::{Lock, Signal};
 use spandrel_platform::{Address, Instant, LinkError, Listener, Platform, TaskHandle, before};
 use spandrel_replica::Replica;
 use spandrel_shared::{ClusterId, DriveId, Error, NodeId, ProcessIncarnation, ShardId, VolumeId};
-use spandrel_volume::{RepairTurns, SlowDrives};
+use spandrel_volume::{Exports as _, OpenError, RepairTurns, SlowDrives};
 
 use crate::absence::Absence;
 use crate::cache_watch::{self, CacheWatch};
-use crate::device::{Attachment, NodeExports, SharedExports};
+use crate::device::{Attachment, NodeDevice, NodeExports, SharedExports};
 use crate::drives::{self, Attaching, NodeDrive};
 use crate::liveness::Liveness;
 use crate::load::NodeLoads;
@@ -389,6 +389,19 @@ impl<P: Platform, S: StateStore> Node<P, S> {
     /// The volumes of the cluster, as this node's clients use them.
     pub fn exports(&self) -> NodeExports<P, S> {
         NodeExports { node: Rc::clone(&self.inner) }
+    }
+
+    /// Opens a volume, or the disk of a run of a virtual machine, by its name, for a client that comes another way than over NBD.
+    ///
+    /// # Errors
+    /// [`OpenError::Elsewhere`] if another shard of the node has the clients of that volume.
+    pub async fn open(&self, name: &str) -> Result<NodeDevice<P, S>, OpenError> {
+        SharedExports(self.exports()).open(name).await
+    }
+
+    /// What the node runs on.
+    pub fn platform(&self) -> &P {
+        &self.inner.parts.platform
     }
 
     /// NBD connections that are open.

@@ -283,7 +283,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let Some(Stored { record, .. }) = self.vm_seen(vm) else { return };
         let Some(run) = record.migration.as_ref().map(|migration| migration.run) else { return };
         let began = self.parts.platform.now();
-        let unwanted = pin!(self.move_unwanted(vm, run, to));
+        let unwanted = pin!(self.move_unwanted(keeper, vm, run, to));
         let sent = match select(keeper.hypervisor.send(vm, to), unwanted).await {
             Either::Left((sent, _)) => sent.map_err(|error| error.to_string()),
             Either::Right(((), _)) => Err("it is not to move any more".to_owned()),
@@ -309,18 +309,19 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     }
 
     /// Waits until a virtual machine that is being sent is not to move any more, as far as this node sees: it is to end, is
-    /// somebody else's by now, or the node that it moves to is lost.
-    async fn move_unwanted(&self, vm: VmId, run: u64, to: NodeId) {
+    /// somebody else's by now, or the node that it moves to is lost. Or this node stops: what its disk was asked then and has not
+    /// answered, its successor here answers, and none elsewhere.
+    async fn move_unwanted(&self, keeper: &VmKeeper, vm: VmId, run: u64, to: NodeId) {
         loop {
-            let changed = self.parts.view.changed.notified();
+            let (changed, done) = (self.parts.view.changed.notified(), keeper.done.notified());
             let moves = self.vm_seen(vm).is_some_and(|Stored { record, .. }| {
                 record.goal == VmGoal::Running
                     && record.migration.as_ref().is_some_and(|migration| migration.run == run)
             });
-            if !moves || !self.vm_hosts().contains_key(&to) {
+            if !moves || keeper.stopping.get() || !self.vm_hosts().contains_key(&to) {
                 return;
             }
-            changed.await;
+            select(pin!(changed), pin!(done)).await;
         }
     }
 
@@ -428,9 +429,9 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             return;
         }
         let running: Vec<VmId> = keeper.hypervisor.instances().await.into_keys().collect();
-        join_all(running.iter().map(|vm| keeper.hypervisor.shut_down(*vm))).await;
         let platform = &self.parts.platform;
         let shut_down = async {
+            join_all(running.iter().map(|vm| keeper.hypervisor.shut_down(*vm))).await;
             loop {
                 let changed = keeper.hypervisor.changed();
                 let instances = keeper.hypervisor.instances().await;
@@ -497,6 +498,7 @@ fn spec_of(vm: VmId, record: &VmRecord, run: u64, is_arriving: bool) -> VmSpec {
     VmSpec {
         name: record.name.clone(),
         disk: DiskName { vm, run },
+        disk_bus: record.disk_bus,
         processors: record.processors,
         memory_bytes: record.memory_bytes,
         boot: record.boot.clone(),

@@ -6,27 +6,44 @@
 
 use std::path::Path;
 
-use spandrel_cluster::VmBoot;
+use spandrel_cluster::{VmBoot, VmDiskBus};
 use spandrel_vm::VmSpec;
+use spandrel_vm::disk::DiskName;
 
-use crate::folder::{CONSOLE_LOG, CONSOLE_SOCKET, INCOMING_SOCKET, QMP_SOCKET};
+use crate::folder::{CONSOLE_LOG, CONSOLE_SOCKET, DISK_SOCKET, INCOMING_SOCKET, LOAD_SOCKET, QMP_SOCKET};
 use crate::probe::Accelerator;
 
 /// How long a guest's I/O waits for the node's NBD server when that is away, before it fails and the guest is paused: longer
 /// than any restart takes.
 const RECONNECT_DELAY_S: u32 = 3600;
 
-/// The arguments of QEMU for a virtual machine whose disk is served at `nbd_socket`.
+/// How often QEMU tries to reach its disk while the node is away that shares the guest's memory, in seconds.
+const RECONNECT_S: u32 = 1;
+
+/// The most queues of a disk that shares the guest's memory.
+pub const QUEUES_MAX: u16 = 8;
+
+/// The name of the serial port by which a guest's load generator is reached.
+pub const LOAD_PORT: &str = "spandrel.load";
+
+/// The arguments of QEMU for a virtual machine whose disk is served at `nbd_socket`, if not within its folder.
 pub fn arguments(spec: &VmSpec, accelerator: Accelerator, nbd_socket: &Path) -> Vec<String> {
     let mut line = Line::default();
     line.option("-name", format!("{},process=spandrel-vm", escaped(&spec.name)));
     line.option("-uuid", spec.disk.vm);
     line.flag("-no-user-config").flag("-nodefaults");
     line.option("-display", "none");
-    line.option("-machine", format!("q35,accel={}", accelerator.qemu_name()));
+    let shares_memory = spec.disk_bus == VmDiskBus::VhostUser;
+    let memory_megabytes = spec.memory_bytes >> 20;
+    let memory = if shares_memory { ",memory-backend=memory" } else { "" };
+    line.option("-machine", format!("q35,accel={}{memory}", accelerator.qemu_name()));
+    if shares_memory {
+        let memory = format!("memory-backend-memfd,id=memory,size={memory_megabytes}M,share=on");
+        line.option("-object", memory);
+    }
     line.option("-cpu", accelerator.processor());
     line.option("-smp", spec.processors);
-    line.option("-m", format!("{}M", spec.memory_bytes >> 20));
+    line.option("-m", format!("{memory_megabytes}M"));
     // What the guest has done to itself is asked for, and not guessed from how the process has ended.
     line.flag("-no-shutdown");
     line.flag("-S");
@@ -37,21 +54,13 @@ pub fn arguments(spec: &VmSpec, accelerator: Accelerator, nbd_socket: &Path) -> 
         format!("socket,id=console,path={CONSOLE_SOCKET},server=on,wait=off,logfile={CONSOLE_LOG}"),
     );
     line.option("-serial", "chardev:console");
-    line.option(
-        "-blockdev",
-        format!(
-            "driver=nbd,node-name=disk,server.type=unix,server.path={},export={},reconnect-delay={RECONNECT_DELAY_S},\
-             discard=unmap,detect-zeroes=unmap",
-            escaped(&nbd_socket.display().to_string()),
-            spec.disk
-        ),
-    );
-    // A kernel that is given comes first by itself.
-    let boots_first = if spec.boot == VmBoot::Disk { ",bootindex=0" } else { "" };
-    line.option("-device", format!("virtio-blk-pci,drive=disk,werror=stop,rerror=stop{boots_first}"));
+    line.disk(spec, nbd_socket);
     line.option("-device", "virtio-rng-pci");
     line.option("-netdev", "user,id=network");
     line.option("-device", "virtio-net-pci,netdev=network,romfile=");
+    line.option("-device", "virtio-serial-pci");
+    line.option("-chardev", format!("socket,id=load,path={LOAD_SOCKET},server=on,wait=off"));
+    line.option("-device", format!("virtserialport,chardev=load,name={LOAD_PORT}"));
     if spec.is_arriving {
         line.option("-incoming", format!("unix:{INCOMING_SOCKET}"));
     }
@@ -78,6 +87,51 @@ impl Line {
     fn option(&mut self, name: &str, value: impl ToString) {
         self.flag(name).0.push(value.to_string());
     }
+
+    fn disk(&mut self, spec: &VmSpec, nbd_socket: &Path) {
+        // A kernel that is given comes first by itself.
+        let boots_first = if spec.boot == VmBoot::Disk { ",bootindex=0" } else { "" };
+        match spec.disk_bus {
+            VmDiskBus::Nbd => {
+                let server = escaped(&nbd_socket.display().to_string());
+                let disk = format!(
+                    "driver=nbd,node-name=disk,server.type=unix,server.path={server},{},reconnect-delay={RECONNECT_DELAY_S},\
+                     discard=unmap,detect-zeroes=unmap",
+                    nbd_export(spec.disk)
+                );
+                self.option("-blockdev", disk);
+                self.option(
+                    "-device",
+                    format!("virtio-blk-pci,drive=disk,werror=stop,rerror=stop{boots_first}"),
+                );
+            }
+            VmDiskBus::VhostUser => {
+                let id = shared_disk(spec.disk);
+                let socket = format!("socket,id={id},path={DISK_SOCKET},reconnect={RECONNECT_S}");
+                self.option("-chardev", socket);
+                let queues = spec.processors.min(QUEUES_MAX);
+                let device = format!("vhost-user-blk-pci,chardev={id},num-queues={queues}{boots_first}");
+                self.option("-device", device);
+            }
+        }
+    }
+}
+
+/// How a disk is named that is served over NBD.
+fn nbd_export(disk: DiskName) -> String {
+    format!("export={disk}")
+}
+
+/// What the connection to a disk is called that shares the guest's memory. Both sides of a move may call it as they like.
+fn shared_disk(disk: DiskName) -> String {
+    format!("disk-{}-{}", disk.vm, disk.run)
+}
+
+/// Whether a process with these arguments runs the virtual machine of this disk, for this run.
+pub fn is_of<'w>(words: impl IntoIterator<Item = &'w [u8]>, disk: DiskName) -> bool {
+    let marks = [format!(",{},", nbd_export(disk)), format!(",id={},", shared_disk(disk))];
+    let contains = |word: &[u8], mark: &String| word.windows(mark.len()).any(|part| part == mark.as_bytes());
+    words.into_iter().any(|word| marks.iter().any(|mark| contains(word, mark)))
 }
 
 /// A value within a list of QEMU's, where a comma ends it.

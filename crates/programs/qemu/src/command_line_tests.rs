@@ -7,6 +7,7 @@ fn spec(boot: VmBoot) -> VmSpec {
     VmSpec {
         name: "web".to_owned(),
         disk: DiskName { vm: VmId::from_random(1, 2), run: 7 },
+        disk_bus: VmDiskBus::Nbd,
         processors: 3,
         memory_bytes: 512 << 20,
         boot,
@@ -32,6 +33,36 @@ fn the_disk_is_opened_by_the_run_at_the_nodes_own_socket_and_errors_pause_the_gu
     assert_eq!(values(&line, "-smp"), ["3"]);
     assert_eq!(values(&line, "-kernel"), [] as [&str; 0]);
     assert_eq!(values(&line, "-uuid"), [spec.disk.vm.to_string()]);
+}
+
+#[test]
+fn a_shared_disk_is_at_a_socket_of_its_own_and_so_is_the_guests_memory() {
+    let mut spec = VmSpec { disk_bus: VmDiskBus::VhostUser, ..spec(VmBoot::Disk) };
+    let line = |spec: &VmSpec| arguments(spec, Accelerator::Tcg, Path::new("/nbd.sock"));
+    let words = line(&spec);
+    let id = format!("disk-{}-7", spec.disk.vm);
+    assert_eq!(values(&words, "-machine"), ["q35,accel=tcg,memory-backend=memory"]);
+    assert_eq!(values(&words, "-object"), ["memory-backend-memfd,id=memory,size=512M,share=on"]);
+    assert!(
+        values(&words, "-chardev").contains(&format!("socket,id={id},path=disk.sock,reconnect=1").as_str())
+    );
+    let device = format!("vhost-user-blk-pci,chardev={id},num-queues=3,bootindex=0");
+    assert_eq!(values(&words, "-device")[0], device);
+    assert!(!words.iter().any(|word| word.contains("nbd")));
+    spec.processors = 200;
+    assert!(values(&line(&spec), "-device")[0].contains("num-queues=8"));
+}
+
+#[test]
+fn a_command_line_is_known_by_its_disk_and_its_run() {
+    for disk_bus in [VmDiskBus::Nbd, VmDiskBus::VhostUser] {
+        let spec = VmSpec { disk_bus, ..spec(VmBoot::Disk) };
+        let line = arguments(&spec, Accelerator::Tcg, Path::new("/nbd.sock"));
+        let is_of = |disk| is_of(line.iter().map(String::as_bytes), disk);
+        assert!(is_of(spec.disk), "{disk_bus}");
+        assert!(!is_of(DiskName { run: 77, ..spec.disk }), "another run");
+        assert!(!is_of(DiskName { vm: VmId::from_random(3, 4), ..spec.disk }), "another machine");
+    }
 }
 
 #[test]

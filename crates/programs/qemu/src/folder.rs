@@ -6,6 +6,9 @@
 //! console.sock    the serial console
 //! incoming.sock   where what a guest has in memory on another node comes in, while it moves here
 //! outgoing.sock   where it goes out, while it moves away
+//! load.sock       the port of a load generator in the guest
+//! disk.sock       where the node serves the disk, if that shares the guest's memory
+//! console.lock    locked by whoever uses the console
 //! console.log     what the guest has written there since its last start
 //! qemu.log        what QEMU has said since then
 //! ```
@@ -16,6 +19,7 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use spandrel_cluster::VmDiskBus;
 use spandrel_shared::{Error, VmId};
 use spandrel_vm::disk::DiskName;
 use tokio::net::{UnixListener, UnixStream};
@@ -28,12 +32,21 @@ pub const CONSOLE_SOCKET: &str = "console.sock";
 pub const INCOMING_SOCKET: &str = "incoming.sock";
 /// Where it goes out.
 pub const OUTGOING_SOCKET: &str = "outgoing.sock";
+/// Where the node serves the disk.
+pub const DISK_SOCKET: &str = "disk.sock";
+/// The port of a load generator in the guest.
+pub const LOAD_SOCKET: &str = "load.sock";
 /// What the guest has written to its console.
 pub const CONSOLE_LOG: &str = "console.log";
+/// Locked by whoever uses the console.
+pub const CONSOLE_LOCK: &str = "console.lock";
 /// What QEMU has said.
 pub const QEMU_LOG: &str = "qemu.log";
 /// Which run it is, and its process.
 const INSTANCE: &str = "instance.json";
+/// All sockets.
+const SOCKETS: [&str; 6] =
+    [QMP_SOCKET, CONSOLE_SOCKET, INCOMING_SOCKET, OUTGOING_SOCKET, DISK_SOCKET, LOAD_SOCKET];
 
 /// How many digits of its identity name a virtual machine's folder.
 const NAME_DIGITS: usize = 12;
@@ -48,6 +61,9 @@ pub struct InstanceFile {
     pub vm: VmId,
     /// The run.
     pub run: u64,
+    /// How its requests come to its disk.
+    #[serde(default)]
+    pub disk_bus: VmDiskBus,
     /// The number of its process.
     pub process: i32,
 }
@@ -118,8 +134,7 @@ impl VmFolder {
             )
         };
         std::fs::create_dir_all(&self.0).map_err(cannot)?;
-        let sockets = [QMP_SOCKET, CONSOLE_SOCKET, INCOMING_SOCKET, OUTGOING_SOCKET];
-        for name in sockets.into_iter().chain([CONSOLE_LOG, QEMU_LOG, INSTANCE]) {
+        for name in SOCKETS.into_iter().chain([CONSOLE_LOG, QEMU_LOG, INSTANCE]) {
             match std::fs::remove_file(self.join(name)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(cannot(error)),
                 _ => {}
@@ -144,7 +159,7 @@ impl VmFolder {
 
     /// Says that there is no process any more. What was logged stays.
     pub fn forget_instance(&self) {
-        for name in [INSTANCE, QMP_SOCKET, CONSOLE_SOCKET, INCOMING_SOCKET, OUTGOING_SOCKET] {
+        for name in SOCKETS.into_iter().chain([INSTANCE]) {
             // What is not there any more is forgotten.
             let _ = std::fs::remove_file(self.join(name));
         }

@@ -8,7 +8,7 @@ fn a_folder_says_whose_process_is_there_until_that_is_forgotten() {
     assert!(VmFolder::list(all.path()).expect("it can be read").is_empty());
     folder.prepare().expect("it can be made");
     assert_eq!(folder.instance(), None);
-    let instance = InstanceFile { vm, run: 9, process: 17 };
+    let instance = InstanceFile { vm, run: 9, disk_bus: VmDiskBus::VhostUser, process: 17 };
     folder.write_instance(&instance).expect("it can be written");
     let found = VmFolder::list(all.path()).expect("it can be read");
     assert_eq!(found.iter().filter_map(VmFolder::instance).collect::<Vec<_>>(), [instance]);

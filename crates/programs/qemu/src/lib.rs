@@ -1,9 +1,11 @@
-//! Virtual machines by QEMU: a process for each, told what to do over QMP, its disk over the node's own NBD socket.
+//! Virtual machines by QEMU: a process for each, told what to do over QMP, its disk over the node's own NBD socket or a socket of its own
+//! over which the node shares the guest's memory.
 //!
 //! The processes outlive the program that has started them: whoever is started next in the same folder finds them by what
 //! stands there, and looks after them. Each has a folder of its own, with its sockets, its console's log and what QEMU said.
 //!
 //! - [`command_line`]: what QEMU is started with.
+//! - [`disk`]: disks that share their guests' memory.
 //! - [`folder`]: the folder of a virtual machine, and which process it is.
 //! - [`console`]: its serial console.
 //! - [`machine`]: one virtual machine, from its start to its end.
@@ -19,6 +21,7 @@
 
 pub mod command_line;
 pub mod console;
+pub mod disk;
 pub mod folder;
 pub mod from_node;
 pub mod machine;
@@ -27,6 +30,7 @@ pub mod process;
 pub mod qemu;
 
 pub use console::VmConsole;
+pub use disk::{ServeDisk, ServedDisk};
 pub use from_node::{OpenOutgoing, Outgoing, QemuOfNode};
 pub use probe::Accelerator;
 pub use qemu::{Qemu, QemuOptions};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use qapi::futures::{QapiService, QapiStream, QmpStreamTokio};
 use qapi::qmp;
-use spandrel_cluster::VmBoot;
+use spandrel_cluster::{VmBoot, VmDiskBus};
 use spandrel_shared::Error;
 use spandrel_vm::disk::DiskName;
 use spandrel_vm::{Condition, Instance, VmSpec};
@@ -19,12 +19,17 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::net::UnixStream;
 
 use crate::command_line::arguments;
-use crate::folder::{InstanceFile, OUTGOING_SOCKET, QEMU_LOG, QMP_SOCKET, VmFolder};
+use crate::disk::{ServeDisk, ServedDisk};
+use crate::folder::{DISK_SOCKET, InstanceFile, OUTGOING_SOCKET, QEMU_LOG, QMP_SOCKET, VmFolder};
 use crate::process::Process;
 use crate::qemu::QemuOptions;
 
-/// How long QEMU may take until it answers over QMP: it opens the disk first, and waits for an owner of the volume.
+/// How long QEMU may take until it answers over QMP, and how long its disk may take to be opened, by QEMU or before: that waits for an owner of
+/// the volume.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How long QEMU may take to hear a word. It hears nothing while it stops a disk whose requests wait.
+const WORD_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// How often it is tried whether QEMU listens.
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
@@ -50,6 +55,8 @@ pub struct Machine {
     disk: DiskName,
     folder: VmFolder,
     process: Process,
+    /// What serves its disk, if that shares the guest's memory, until it is to end.
+    served_disk: Mutex<Option<Box<dyn ServedDisk>>>,
     state: Mutex<State>,
     /// Called when its condition has changed.
     tell: Box<dyn Fn() + Send + Sync>,
@@ -63,20 +70,35 @@ struct State {
 
 impl Machine {
     /// Starts a virtual machine, and returns when its guest runs.
+    /// It is not started if it may not be any more, by what `may_start` says once its disk is open.
     pub async fn start(
         options: &QemuOptions,
         folder: VmFolder,
         spec: &VmSpec,
+        may_start: impl Fn() -> bool,
         tell: impl Fn() + Send + Sync + 'static,
     ) -> Result<Arc<Self>, Error> {
         check_files(spec)?;
         folder.prepare()?;
+        let mut served_disk = serve_disk(&options.serve_disk, &folder, spec.disk, spec.disk_bus)
+            .map_err(|why| not_started(spec, why, "see that the node's folder can be written to"))?;
+        if let Some(disk) = &mut served_disk {
+            let opened = tokio::time::timeout(ANSWER_TIME_MAX, disk.opened()).await;
+            let late = || format!("its disk is not open after {} s", ANSWER_TIME_MAX.as_secs());
+            opened
+                .unwrap_or_else(|_| Err(late()))
+                .map_err(|why| not_started(spec, why, "see how its disk is with `spandrel volume list`"))?;
+        }
+        if !may_start() {
+            return Err(not_started(spec, "its node ends".to_owned(), "start it on another node"));
+        }
         let process = spawn(options, &folder, spec)?;
         let machine = Arc::new(Self {
             name: spec.name.clone(),
             disk: spec.disk,
             folder,
             process,
+            served_disk: Mutex::new(served_disk),
             state: Mutex::new(State { condition: Condition::Running, service: None }),
             tell: Box::new(tell),
         });
@@ -93,32 +115,40 @@ impl Machine {
                 if let Err(error) = machine.end().await {
                     tracing::error!(vm = spec.name, "{error}");
                 }
-                Err(Error::new(
-                    "VM_NOT_STARTED",
-                    format!("the virtual machine {} is not started", spec.name),
-                    said.unwrap_or(why),
-                    format!("see {}", machine.folder.join(QEMU_LOG).display()),
-                ))
+                let log = machine.folder.join(QEMU_LOG);
+                Err(not_started(spec, said.unwrap_or(why), &format!("see {}", log.display())))
             }
         }
     }
 
     /// Takes a virtual machine over that a former process of the node has started. None if its process has ended.
     pub async fn adopt(
+        options: &QemuOptions,
         folder: VmFolder,
         file: &InstanceFile,
         tell: impl Fn() + Send + Sync + 'static,
     ) -> Option<Arc<Self>> {
         let process = Process::find(file.process, file.disk())?;
+        // It waits for its disk, and tries again and again to reach it.
+        let served_disk = serve_disk(&options.serve_disk, &folder, file.disk(), file.disk_bus);
+        let (served_disk, unserved) = match served_disk {
+            Ok(served_disk) => (served_disk, None),
+            Err(why) => (None, Some(why)),
+        };
         let machine = Arc::new(Self {
             name: file.vm.to_string(),
             disk: file.disk(),
             folder,
             process,
+            served_disk: Mutex::new(served_disk),
             // Whether it runs it says itself; if not, it is let run when it is to.
             state: Mutex::new(State { condition: Condition::Arriving, service: None }),
             tell: Box::new(tell),
         });
+        if let Some(why) = unserved {
+            machine.set(Condition::Failed(why));
+            return Some(machine);
+        }
         match tokio::time::timeout(ANSWER_TIME_MAX, machine.connect()).await {
             Ok(Ok(stream)) => machine.watch(stream),
             outcome => {
@@ -142,11 +172,14 @@ impl Machine {
     /// Asks the guest to shut down.
     pub async fn shut_down(&self) {
         let service = self.locked().service.clone();
-        if let Some(service) = service
-            && let Err(error) = service.execute(qmp::system_powerdown {}).await
-        {
-            tracing::warn!(vm = self.name, "the guest is not asked to shut down: {error}");
-        }
+        let Some(service) = service else { return };
+        let asked = tokio::time::timeout(WORD_TIME_MAX, service.execute(qmp::system_powerdown {})).await;
+        let why = match asked {
+            Ok(Ok(_)) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "QEMU does not hear it".to_owned(),
+        };
+        tracing::warn!(vm = self.name, "the guest is not asked to shut down: {why}");
     }
 
     /// Ends it at once. Nothing of it is left when this returns without an error.
@@ -159,6 +192,8 @@ impl Machine {
                 "look at its process: it may wait for the kernel",
             )
         };
+        // Before, so that the disk is not opened once more for one that is gone.
+        drop(self.served_disk.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.process.kill().map_err(|error| cannot(error.to_string()))?;
         let ended = tokio::time::timeout(END_TIME_MAX, self.process.ended()).await;
         ended.map_err(|_| cannot(format!("it was killed, and runs {} s later", END_TIME_MAX.as_secs())))?;
@@ -224,7 +259,7 @@ impl Machine {
         };
         if outcome.is_err() {
             // One that is over already is no error.
-            let _ = service.execute(qmp::migrate_cancel {}).await;
+            let _ = tokio::time::timeout(WORD_TIME_MAX, service.execute(qmp::migrate_cancel {})).await;
         }
         outcome.map_err(failed)
     }
@@ -412,28 +447,42 @@ fn limits() -> qmp::MigrateSetParameters {
     serde_json::from_value(limits).expect("QEMU's schema has these, and all others are optional")
 }
 
+/// The error that one is not started.
+fn not_started(spec: &VmSpec, why: String, next: &str) -> Error {
+    let what = format!("the virtual machine {} is not started", spec.name);
+    Error::new("VM_NOT_STARTED", what, why, next)
+}
+
+/// Begins to serve its disk, if that is to share the guest's memory.
+fn serve_disk(
+    serve: &ServeDisk,
+    folder: &VmFolder,
+    disk: DiskName,
+    bus: VmDiskBus,
+) -> Result<Option<Box<dyn ServedDisk>>, String> {
+    match bus {
+        VmDiskBus::Nbd => Ok(None),
+        VmDiskBus::VhostUser => {
+            let served = serve(disk, &folder.join(DISK_SOCKET));
+            served.map(Some).map_err(|error| format!("its disk cannot be served: {error}"))
+        }
+    }
+}
+
 /// Says which file is missing that the virtual machine starts from: QEMU's own words are about its options.
 fn check_files(spec: &VmSpec) -> Result<(), Error> {
     let VmBoot::Kernel { kernel, initrd, .. } = &spec.boot else { return Ok(()) };
     let missing = std::iter::once(kernel).chain(initrd).find(|path| !Path::new(path).is_file());
     let Some(path) = missing else { return Ok(()) };
-    Err(Error::new(
-        "VM_NOT_STARTED",
-        format!("the virtual machine {} is not started", spec.name),
-        format!("there is no file {path} on this node"),
-        "put it there, on every node that may run the virtual machine",
-    ))
+    let why = format!("there is no file {path} on this node");
+    Err(not_started(spec, why, "put it there, on every node that may run the virtual machine"))
 }
 
 /// Starts QEMU, which does not end with this process.
 fn spawn(options: &QemuOptions, folder: &VmFolder, spec: &VmSpec) -> Result<Process, Error> {
     let cannot = |error: std::io::Error| {
-        Error::new(
-            "VM_NOT_STARTED",
-            format!("the virtual machine {} is not started", spec.name),
-            format!("{} cannot be started: {error}", options.program.display()),
-            "install QEMU (Debian: `apt-get install qemu-system-x86`)",
-        )
+        let why = format!("{} cannot be started: {error}", options.program.display());
+        not_started(spec, why, "install QEMU (Debian: `apt-get install qemu-system-x86`)")
     };
     let log = File::create(folder.join(QEMU_LOG)).map_err(cannot)?;
     let child = Command::new(&options.program)
@@ -447,7 +496,8 @@ fn spawn(options: &QemuOptions, folder: &VmFolder, spec: &VmSpec) -> Result<Proc
         .spawn();
     let mut child = child.map_err(cannot)?;
     let number = i32::try_from(child.id()).expect("the kernel counts processes with an i32");
-    let file = InstanceFile { vm: spec.disk.vm, run: spec.disk.run, process: number };
+    let file =
+        InstanceFile { vm: spec.disk.vm, run: spec.disk.run, disk_bus: spec.disk_bus, process: number };
     let process = folder.write_instance(&file).and_then(|()| Process::of_child(&child));
     process.map_err(|error| {
         // Nobody would find it. One that has ended already is only asked for how.

@@ -9,6 +9,8 @@ use spandrel_vm::disk::DiskName;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use crate::command_line::is_of;
+
 /// A process that runs a virtual machine. Its number is used for nothing but to find it: it is held on to by a descriptor.
 pub struct Process {
     descriptor: AsyncFd<OwnedFd>,
@@ -30,8 +32,7 @@ impl Process {
         let descriptor = pidfd_open(Pid::from_raw(number)?, PidfdFlags::NONBLOCK).ok()?;
         // With the descriptor in hand: it is this very process that is looked at, if it is there afterwards.
         let line = std::fs::read(format!("/proc/{number}/cmdline")).ok()?;
-        let export = format!("export={disk},");
-        let is_it = line.split(|byte| *byte == 0).any(|word| contains(word, export.as_bytes()));
+        let is_it = is_of(line.split(|byte| *byte == 0), disk);
         let process = Self { descriptor: watched(descriptor).ok()? };
         (is_it && !process.has_ended()).then_some(process)
     }
@@ -69,10 +70,6 @@ impl Process {
 )]
 fn watched(descriptor: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(descriptor, Interest::READABLE)
-}
-
-fn contains(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len()).any(|window| window == part)
 }
 
 #[cfg(test)]

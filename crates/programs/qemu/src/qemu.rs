@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use spandrel_shared::{Error, VmId};
 use spandrel_vm::{Condition, Instance, VmSpec};
 use tokio::io::AsyncWrite;
 
+use crate::disk::ServeDisk;
 use crate::folder::VmFolder;
 use crate::machine::Machine;
 use crate::probe::Accelerator;
@@ -21,7 +23,7 @@ const STARTED_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 /// How a node runs virtual machines.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct QemuOptions {
     /// QEMU's program.
     pub program: PathBuf,
@@ -29,8 +31,10 @@ pub struct QemuOptions {
     pub accelerator: Accelerator,
     /// The folder of all virtual machines of the node.
     pub folder: PathBuf,
-    /// Where the node serves disks.
+    /// Where the node serves disks over NBD.
     pub nbd_socket: PathBuf,
+    /// Serves those that share their guests' memory.
+    pub serve_disk: ServeDisk,
     /// Memory that virtual machines may have in all, in bytes.
     pub memory_bytes: u64,
 }
@@ -39,6 +43,8 @@ pub struct QemuOptions {
 pub struct Qemu {
     options: QemuOptions,
     slots: Mutex<BTreeMap<VmId, Slot>>,
+    /// Whether all of them end, and none is started any more.
+    ends: AtomicBool,
     listeners: Mutex<Vec<mpsc::UnboundedSender<()>>>,
 }
 
@@ -66,12 +72,17 @@ impl Qemu {
                 "see that this user may read it",
             )
         })?;
-        let qemu = Arc::new(Self { options, slots: Mutex::default(), listeners: Mutex::default() });
+        let qemu = Arc::new(Self {
+            options,
+            slots: Mutex::default(),
+            ends: AtomicBool::new(false),
+            listeners: Mutex::default(),
+        });
         let adoptions = folders.into_iter().map(|folder| {
             let qemu = &qemu;
             async move {
                 let file = folder.instance()?;
-                let slot = match Machine::adopt(folder.clone(), &file, qemu.teller()).await {
+                let slot = match Machine::adopt(&qemu.options, folder.clone(), &file, qemu.teller()).await {
                     Some(machine) => Slot::There(machine),
                     None => {
                         let why = "its process ended while the node did not run".to_owned();
@@ -126,7 +137,8 @@ impl Qemu {
             slots.insert(vm, Slot::Starting);
         }
         let folder = self.folder_of(vm);
-        let started = Machine::start(&self.options, folder, &spec, self.teller()).await;
+        let may_start = || !self.ends.load(Ordering::Relaxed);
+        let started = Machine::start(&self.options, folder, &spec, may_start, self.teller()).await;
         let mut slots = locked(&self.slots);
         match started {
             Ok(machine) => {
@@ -195,6 +207,7 @@ impl Qemu {
 
     /// Ends all of them at once, as a server does that loses its power.
     pub async fn end_all(&self) {
+        self.ends.store(true, Ordering::Relaxed);
         // What is being started ends once it has been.
         let is_starting = || locked(&self.slots).values().any(|slot| matches!(slot, Slot::Starting));
         let begun = tokio::time::Instant::now();

@@ -32,6 +32,7 @@ mod reach;
 mod running_node;
 mod server;
 mod shard_thread;
+mod shared_disk;
 mod study;
 mod table;
 mod temporary_cluster;

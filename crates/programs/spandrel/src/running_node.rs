@@ -4,6 +4,7 @@
 //! it.
 
 use std::future::Future;
+use std::io::ErrorKind;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
@@ -255,13 +256,22 @@ impl NodeHandle {
     /// The console of a virtual machine on the node, with what was written there before.
     ///
     /// # Errors
-    /// `VM_NOT_RUNNING`.
+    /// `VM_NOT_RUNNING`, `VM_CONSOLE_IN_USE`.
     pub async fn open_console(&self, vm: VmId) -> Result<VmConsole, Error> {
         let opened = match self.qemu.get() {
             Some(qemu) => VmConsole::open(&qemu.folder_of(vm)).await,
-            None => Err(std::io::ErrorKind::NotFound.into()),
+            None => Err(ErrorKind::NotFound.into()),
         };
-        opened.map_err(|error| not_here("the console of the virtual machine cannot be opened", &error))
+        let what = format!("the console of virtual machine {vm} cannot be opened");
+        opened.map_err(|error| match error.kind() {
+            ErrorKind::AddrInUse => Error::new(
+                "VM_CONSOLE_IN_USE",
+                what,
+                "somebody uses it, and there is one at a time",
+                "have them leave it (Ctrl-] does), or look at what was written there: console.log in the machine's folder",
+            ),
+            _ => not_here(&what, &error),
+        })
     }
 
     /// Where a virtual machine is awaited on the node, which moves there.
@@ -271,7 +281,7 @@ impl NodeHandle {
     pub async fn open_incoming(&self, vm: VmId) -> Result<UnixStream, Error> {
         let opened = match self.qemu.get() {
             Some(qemu) => qemu.folder_of(vm).connect(INCOMING_SOCKET).await,
-            None => Err(std::io::ErrorKind::NotFound.into()),
+            None => Err(ErrorKind::NotFound.into()),
         };
         opened.map_err(|error| not_here("the virtual machine cannot move there", &error))
     }

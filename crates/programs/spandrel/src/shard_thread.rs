@@ -120,6 +120,15 @@ impl Drop for ShardThread {
 }
 
 impl ShardHandle {
+    /// Has something done on the shard's thread. Whoever waits for it sees that `task` was dropped if the shard ends.
+    pub fn tell<F>(&self, task: impl FnOnce(LinuxShard) -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        // If it has ended already, the task is dropped here.
+        let _ = self.commands.unbounded_send(Command::Run(Box::new(|shard| Box::pin(task(shard)))));
+    }
+
     /// Runs `question` on the shard's thread and gives its answer.
     pub async fn ask<T, F>(&self, question: impl FnOnce(LinuxShard) -> F + Send + 'static) -> Result<T, Error>
     where

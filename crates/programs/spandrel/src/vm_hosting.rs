@@ -12,6 +12,7 @@ use crate::admin::nodes::Nodes;
 use crate::admin::pool::memory_of_this_server;
 use crate::arguments::VmHostArguments;
 use crate::running_node::NodeHandle;
+use crate::shared_disk::shared_disks;
 
 /// QEMU's program.
 const PROGRAM: &str = "qemu-system-x86_64";
@@ -82,6 +83,7 @@ impl VmHosting {
             accelerator,
             folder,
             nbd_socket,
+            serve_disk: shared_disks(node.shards()),
             memory_bytes: self.memory_bytes,
         };
         let qemu = Qemu::open(options).await?;

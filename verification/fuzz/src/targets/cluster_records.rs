@@ -13,7 +13,7 @@ use spandrel_cluster::stamp::{GENERATION_MAX, StateStamp, generation_to_recover}
 use spandrel_cluster::store::{Entry, Key, Revision};
 use spandrel_cluster::{
     AliveRecord, ClusterRecord, CopyBatch, CopySet, DriveRecord, DriveRole, DriveState, Layout, MediaClass,
-    Member, NodeRecord, PlacementReason, ScrubRecord, SlabChunk, StateKey, VmBoot, VmGoal, VmHost,
+    Member, NodeRecord, PlacementReason, ScrubRecord, SlabChunk, StateKey, VmBoot, VmDiskBus, VmGoal, VmHost,
     VmPriority, VmRecord, VolumeOwner, VolumeRecord, VolumeState, VolumeWriter,
 };
 use spandrel_shared::{
@@ -207,6 +207,7 @@ fn example_vm() -> VmRecord {
         processors: 2,
         memory_bytes: 512 << 20,
         boot: VmBoot::Kernel { kernel: "/k".to_owned(), initrd: None, arguments: "quiet".to_owned() },
+        disk_bus: VmDiskBus::VhostUser,
         priority: VmPriority::High,
         goal: VmGoal::Running,
         placement: None,

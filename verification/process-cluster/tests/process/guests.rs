@@ -5,13 +5,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use spandrel_process_cluster::{
-    Cluster, ClusterOptions, CommandOutput, GuestFiles, Network, Networks, Program, Servers, ServersOptions,
-    await_that,
+    Cluster, ClusterOptions, CommandOutput, Network, Networks, Program, Servers, ServersOptions, await_that,
+    guest_with,
 };
-
-fn guest_files() -> GuestFiles {
-    GuestFiles::built(Path::new(env!("CARGO_BIN_EXE_spandrel-test-guest")))
-}
 
 /// Where guests run, and whom to ask about them.
 #[derive(Clone, Copy)]
@@ -40,12 +36,17 @@ impl Place<'_> {
 
     /// Makes a virtual machine on a volume of its own that does `task`.
     fn make(self, name: &str, owner: &str, task: &str) {
-        let files = guest_files();
+        self.make_with(name, owner, task, "nbd");
+    }
+
+    fn make_with(self, name: &str, owner: &str, task: &str, bus: &str) {
+        let files = guest_with(Path::new(env!("CARGO_BIN_EXE_spandrel-test-guest")));
         let (kernel, initrd) = (files.kernel.display().to_string(), files.initrd.display().to_string());
         self.must_run(&["volume", "create", name, "--size", "64M", "--owner", owner]);
-        let append = files.arguments(task);
+        let append = spandrel_guest::arguments(task);
         let boot = ["--kernel", &kernel, "--initrd", &initrd, "--append", &append];
-        let machine = ["vm", "create", name, "--volume", name, "--vcpus", "1", "--memory", "96M"];
+        let machine =
+            ["vm", "create", name, "--volume", name, "--vcpus", "1", "--memory", "96M", "--disk-bus", bus];
         self.must_run(&[&machine[..], &boot[..]].concat());
     }
 
@@ -103,6 +104,27 @@ fn run(tool: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// An image with a boot loader, a kernel and its RAM disk, as images of distributions are, whose guest does `task`.
+fn bootable_image(folder: &Path, task: &str) -> PathBuf {
+    let files = guest_with(Path::new(env!("CARGO_BIN_EXE_spandrel-test-guest")));
+    let boot = files.kernel.with_file_name("kernel").join("tree/boot");
+    let mut kernels = std::fs::read_dir(&boot).expect("it was unpacked").flatten().map(|entry| entry.path());
+    let kernel = kernels.find(|path| path.display().to_string().contains("vmlinuz")).expect("one is there");
+    let loader = folder.join("syslinux.cfg");
+    let arguments = spandrel_guest::arguments(task);
+    let text = format!("DEFAULT linux\nLABEL linux\nLINUX vmlinuz\nINITRD initrd\nAPPEND {arguments}\n");
+    std::fs::write(&loader, text).expect("the folder can be written to");
+    let (raw, image) = (folder.join("raw"), folder.join("image.qcow2"));
+    let text = |path: &Path| path.display().to_string();
+    run("mformat", &["-C", "-i", &text(&raw), "-T", "262144", "-h", "64", "-s", "32", "-H", "0", "::"]);
+    run("mcopy", &["-i", &text(&raw), &text(&kernel), "::vmlinuz"]);
+    run("mcopy", &["-i", &text(&raw), &text(&files.initrd), "::initrd"]);
+    run("mcopy", &["-i", &text(&raw), &text(&loader), "::syslinux.cfg"]);
+    run("syslinux", &["--install", &text(&raw)]);
+    run("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", &text(&raw), &text(&image)]);
+    image
+}
+
 /// Four nodes in one process, with drives in memory.
 fn cluster() -> Cluster {
     let arguments =
@@ -121,7 +143,8 @@ fn four_guests_at_once_verify_what_they_write_to_the_end() {
     let place = Place::One(&cluster);
     let names: Vec<String> = (1..=4).map(|number| format!("vm{number}")).collect();
     for (name, number) in names.iter().zip(1..) {
-        place.make(name, &format!("n{number}"), &format!("verify:4:{number}"));
+        let bus = if number % 2 == 0 { "vhost-user" } else { "nbd" };
+        place.make_with(name, &format!("n{number}"), &format!("verify:4:{number}"), bus);
     }
     let begun = Instant::now();
     for name in &names {
@@ -135,6 +158,30 @@ fn four_guests_at_once_verify_what_they_write_to_the_end() {
         assert!(!said.contains("FAILED"), "{name}: {said}");
     }
     println!("four guests, started one after the other: {:?}", begun.elapsed());
+}
+
+/// The way of the guide: an image becomes a volume, its machine boots from it, and its console is used.
+#[test]
+fn a_machine_boots_from_an_image_and_has_a_console() {
+    let cluster = cluster();
+    let place = Place::One(&cluster);
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let image = bootable_image(folder.path(), "shell").display().to_string();
+    for bus in ["nbd", "vhost-user"] {
+        place.must_run(&["volume", "create", bus, "--size", "128M", "--owner", "n1"]);
+        let machine = ["vm", "create", bus, "--volume", bus, "--disk-image", &image, "--vcpus", "1"];
+        place.must_run(&[&machine[..], &["--memory", "256M", "--disk-bus", bus]].concat());
+        place.must_run(&["vm", "start", bus]);
+        await_that("a shell", || place.said(bus, "n1").contains("guest: begins: shell"));
+        let typed = "echo six times seven is $((6 * 7))\npoweroff -f\n";
+        let shown = cluster.run_with_input(&["vm", "console", bus], typed);
+        assert!(
+            shown.output.contains("guest: begins: shell"),
+            "what was said before comes first: {shown:#?}"
+        );
+        assert!(shown.output.contains("six times seven is 42"), "{shown:#?}");
+        await_that("a machine that is off", || place.vm(bus)["state"] == "off");
+    }
 }
 
 /// ext4 in a guest that syncs each number that it appends to a file. Its node loses its power.
@@ -170,12 +217,49 @@ fn a_file_system_keeps_all_that_was_synced_when_its_node_dies() {
     place.must_run(&["volume", "verify", "db"]);
 }
 
-/// The guest writes and flushes all the time while it is moved there and back, and counts how long it had to wait.
+/// The volume stays where it was when its guest moves; then its owner's node dies. The guest waits, and goes on.
 #[test]
-fn a_guest_moves_under_load_without_a_lost_request() {
+fn a_file_system_goes_on_when_the_node_dies_that_owns_its_disk() {
     let cluster = cluster();
     let place = Place::One(&cluster);
-    place.make("web", "n1", "count");
+    place.make_with("db", "n2", "file", "vhost-user");
+    place.make_file_system("db", "n1");
+    place.must_run(&["volume", "set", "db", "--pinned", "true"]);
+    place.must_run(&["vm", "start", "db"]);
+    place.await_number("db", "n2", "synced", 20);
+    place.must_run(&["vm", "migrate", "db", "--to", "n3"]);
+    place.await_number("db", "n3", "synced", 50);
+    let volumes = place.must_run(&["volume", "list", "-o", "json"]).json();
+    assert_eq!(volumes[0]["owner"], "n2", "it is where it was pinned");
+    place.must_run(&["node", "stop", "n2", "--abrupt"]);
+    let synced = place.last_number("db", "n3", "synced");
+    place.await_number("db", "n3", "synced", synced + 50);
+    let said = place.said("db", "n3");
+    assert!(!said.contains("begins") && !said.contains("FAILED"), "it has only waited: {said}");
+    place.must_run(&["vm", "stop", "db", "--force"]);
+    // What was synced is there for a guest that looks.
+    let synced = numbers(&said, "synced").last().copied().unwrap_or_default();
+    place.must_run(&["vm", "start", "db"]);
+    let now = place.node_of("db");
+    await_that("a guest that has looked", || place.said("db", &now).contains("guest: found"));
+    assert!(place.last_number("db", &now, "found") >= synced);
+}
+
+#[test]
+fn a_guest_moves_under_load_without_a_lost_request() {
+    moves_under_load("nbd");
+}
+
+#[test]
+fn a_guest_that_shares_its_memory_moves_under_load_without_a_lost_request() {
+    moves_under_load("vhost-user");
+}
+
+/// The guest writes and flushes all the time while it is moved there and back, and counts how long it had to wait.
+fn moves_under_load(bus: &str) {
+    let cluster = cluster();
+    let place = Place::One(&cluster);
+    place.make_with("web", "n1", "count", bus);
     place.must_run(&["vm", "start", "web"]);
     place.await_number("web", "n1", "wrote", 200);
     let mut written = place.last_number("web", "n1", "wrote");
@@ -242,7 +326,7 @@ fn a_guest_that_is_cut_off_syncs_nothing_once_it_runs_elsewhere() {
 
 /// QEMU goes on without the process that has started it, and waits for its disk; the next process finds it.
 #[test]
-fn a_guest_goes_on_when_its_nodes_process_is_killed_and_started_again() {
+fn guests_go_on_when_their_nodes_process_is_killed_and_started_again() {
     let arguments =
         ["--nodes", "3", "--drives", "1", "--drive-size", "256M", "--sparse", "--vm-memory", "1G"];
     let options =
@@ -250,17 +334,22 @@ fn a_guest_goes_on_when_its_nodes_process_is_killed_and_started_again() {
     let mut cluster = Cluster::start(Program::with_test_faults(), options);
     let run_vms = |cluster: &Cluster| cluster.log().matches("looks after virtual machines").count();
     await_that("nodes that run virtual machines", || run_vms(&cluster) >= 3);
-    Place::One(&cluster).make("web", "n2", "count");
-    Place::One(&cluster).must_run(&["vm", "start", "web"]);
-    Place::One(&cluster).await_number("web", "n2", "wrote", 100);
+    let guests = [("web", "n2", "nbd"), ("db", "n3", "vhost-user")];
+    for (name, node, bus) in guests {
+        Place::One(&cluster).make_with(name, node, "count", bus);
+        Place::One(&cluster).must_run(&["vm", "start", name]);
+        Place::One(&cluster).await_number(name, node, "wrote", 100);
+    }
     cluster.kill();
     cluster.restart();
     let place = Place::One(&cluster);
-    let written = place.last_number("web", "n2", "wrote");
-    place.await_number("web", "n2", "wrote", written + 200);
-    let said = place.said("web", "n2");
-    assert_eq!(said.matches("begins").count(), 1, "it was not started anew: {said}");
-    assert!(!said.contains("FAILED"), "{said}");
-    await_that("a node that knows of it", || place.vm("web")["state"] == "running");
-    assert_eq!(place.vm("web")["runs"], 1);
+    for (name, node, _) in guests {
+        let written = place.last_number(name, node, "wrote");
+        place.await_number(name, node, "wrote", written + 200);
+        let said = place.said(name, node);
+        assert_eq!(said.matches("begins").count(), 1, "it was not started anew: {said}");
+        assert!(!said.contains("FAILED"), "{said}");
+        await_that("a node that knows of it", || place.vm(name)["state"] == "running");
+        assert_eq!(place.vm(name)["runs"], 1);
+    }
 }

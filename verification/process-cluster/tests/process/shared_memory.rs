@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use spandrel_process_cluster::{GuestFiles, await_that};
+use spandrel_process_cluster::{await_that, guest_with};
 
 const DISK_BYTES: u64 = 64 << 20;
 
@@ -38,7 +38,7 @@ fn serve(folder: &Path) -> Process {
 }
 
 fn boot(folder: &Path, task: &str) -> Process {
-    let files = GuestFiles::built(Path::new(env!("CARGO_BIN_EXE_spandrel-test-guest")));
+    let files = guest_with(Path::new(env!("CARGO_BIN_EXE_spandrel-test-guest")));
     let console = File::create(folder.join("console")).expect("the folder is there");
     let mut qemu = Command::new("qemu-system-x86_64");
     qemu.current_dir(folder).stdout(console);
@@ -48,7 +48,7 @@ fn boot(folder: &Path, task: &str) -> Process {
     qemu.args(["-chardev", "socket,id=disk,path=disk.sock,reconnect=1"]);
     qemu.args(["-device", "vhost-user-blk-pci,chardev=disk,num-queues=1"]);
     qemu.arg("-kernel").arg(&files.kernel).arg("-initrd").arg(&files.initrd);
-    Process::start(qemu.arg("-append").arg(files.arguments(task)))
+    Process::start(qemu.arg("-append").arg(spandrel_guest::arguments(task)))
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Virtual machines.
 
 use serde::{Deserialize, Serialize};
-use spandrel_cluster::{VmBoot, VmGoal, VmPriority};
+use spandrel_cluster::{VmBoot, VmDiskBus, VmGoal, VmPriority};
 use spandrel_shared::VmId;
 
 /// `GET`: a list of [`VmStatus`]. `POST` of a [`VmCreate`]: [`VmStatus`]. It is off then.
@@ -38,6 +38,9 @@ pub struct VmCreate {
     /// What it starts from.
     #[serde(default)]
     pub boot: VmBoot,
+    /// How its requests come to its disk.
+    #[serde(default)]
+    pub disk_bus: VmDiskBus,
     /// When it is started, among others that wait.
     #[serde(default)]
     pub priority: VmPriority,
@@ -114,6 +117,9 @@ pub struct VmStatus {
     pub memory_bytes: u64,
     /// What it starts from.
     pub boot: VmBoot,
+    /// How its requests come to its disk.
+    #[serde(default)]
+    pub disk_bus: VmDiskBus,
     /// When it is started, among others that wait.
     pub priority: VmPriority,
     /// What it is to do.

@@ -1,5 +1,5 @@
 use spandrel_cluster::store::Revision;
-use spandrel_cluster::{VmBoot, VmPlacement, VmPriority};
+use spandrel_cluster::{VmBoot, VmDiskBus, VmPlacement, VmPriority};
 
 use super::*;
 use crate::admin::testing::{node_id, volume_id};
@@ -18,6 +18,7 @@ fn record(goal: VmGoal, on: Option<u64>) -> VmRecord {
         processors: 2,
         memory_bytes: GIB,
         boot: VmBoot::Disk,
+        disk_bus: VmDiskBus::Nbd,
         priority: VmPriority::High,
         goal,
         placement: on.map(|node| VmPlacement { node: node_id(node), run: 4, since_unix_ms: 7, reason }),

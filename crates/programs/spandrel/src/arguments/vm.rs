@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use spandrel_cluster::VmPriority;
+use spandrel_cluster::{VmDiskBus, VmPriority};
 
 use super::OutputArguments;
 use super::values::{parse_memory, parse_size_argument};
@@ -54,6 +54,10 @@ pub struct VmCreateArguments {
     #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = parse_size_argument)]
     pub memory: u64,
 
+    /// How its requests come to its disk: by NBD, or by vhost-user, where the node sees the guest's memory and QEMU is left out
+    #[arg(long, value_enum, value_name = "BUS", default_value_t)]
+    pub disk_bus: DiskBus,
+
     /// When it is started, if several have lost their nodes
     #[arg(long, value_enum, value_name = "PRIORITY", default_value_t)]
     pub priority: Priority,
@@ -77,6 +81,25 @@ pub struct VmCreateArguments {
     /// How to print it.
     #[command(flatten)]
     pub output: OutputArguments,
+}
+
+/// How a virtual machine's requests come to its disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum DiskBus {
+    /// QEMU passes them on, and pauses the guest if its disk fails
+    #[default]
+    Nbd,
+    /// The node takes them from the guest's memory: less work for each, and the guest sees failures of its disk itself
+    VhostUser,
+}
+
+impl From<DiskBus> for VmDiskBus {
+    fn from(bus: DiskBus) -> Self {
+        match bus {
+            DiskBus::Nbd => Self::Nbd,
+            DiskBus::VhostUser => Self::VhostUser,
+        }
+    }
 }
 
 /// When a virtual machine is started, among others that wait.

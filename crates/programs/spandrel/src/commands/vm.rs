@@ -58,15 +58,13 @@ fn create(client: &Client, arguments: &VmCreateArguments) -> Outcome {
         processors: arguments.vcpus,
         memory_bytes: arguments.memory,
         boot,
+        disk_bus: arguments.disk_bus.into(),
         priority: arguments.priority.into(),
     };
     let vm: VmStatus = client.post(api::VMS, &create)?;
-    if let Some(image) = image
-        && let Err(error) = image.copy()
-    {
-        // Its disk is neither what it was nor what it was to be.
-        let undone = client.delete(&path_with(api::VM, &vm.name));
-        return Err(undone.err().unwrap_or(error));
+    if let Some(image) = image {
+        // Its disk would be neither what it was nor what it was to be.
+        image.copy(|| client.delete(&path_with(api::VM, &vm.name)))?;
     }
     say(&match arguments.output.output {
         Output::Table => format!(
@@ -146,7 +144,7 @@ fn render(vm: &VmStatus, now_unix_ms: u64) -> String {
     if let Some(to) = &vm.moves_to {
         fact("moves to", to.clone());
     }
-    fact("disk", format!("volume {}", vm.volume));
+    fact("disk", format!("volume {}, by {}", vm.volume, vm.disk_bus));
     fact("processors", vm.processors.to_string());
     fact("memory", format_size(vm.memory_bytes));
     fact("priority", vm.priority.to_string());

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use spandrel_shared::Error;
 use spandrel_shared::size::format_size;
 
 use crate::admin::api::{self, VolumeStatus};
 use crate::admin::client::{Client, path_with};
+use crate::interrupt::{leave_to_interruption, remove_on_interrupt};
 use crate::text::quoted;
 
 /// The program that knows images.
@@ -75,11 +77,11 @@ impl DiskImage {
         })
     }
 
-    /// Copies it, and shows how that gets on.
+    /// Copies it, and shows how that gets on. If it is not copied to its end, also if this program is interrupted, `undo` is called.
     ///
     /// # Errors
-    /// `IMAGE_NOT_COPIED`.
-    pub fn copy(&self) -> Result<(), Error> {
+    /// `IMAGE_NOT_COPIED`, and those of `undo`.
+    pub fn copy(&self, undo: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
         let failed = |why: String| {
             Error::new(
                 "IMAGE_NOT_COPIED",
@@ -96,7 +98,18 @@ impl DiskImage {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn();
-        let mut child = child.map_err(|error| failed(format!("{PROGRAM} cannot be started: {error}")))?;
+        let cannot_start = |error| failed(format!("{PROGRAM} cannot be started: {error}"));
+        let mut child = match child.map_err(cannot_start) {
+            Ok(child) => child,
+            Err(error) => return Err(undo().err().unwrap_or(error)),
+        };
+        // Whoever interrupts this ends the copying, and waits until it is undone.
+        let (undone, is_undone) = std::sync::mpsc::channel::<()>();
+        let copying = Pid::from_child(&child);
+        let guard = remove_on_interrupt(move || {
+            let _ = kill_process(copying, Signal::TERM);
+            let _ = is_undone.recv();
+        });
         let bar = if std::io::stderr().is_terminal() {
             ProgressBar::new(self.size_bytes)
         } else {
@@ -107,12 +120,20 @@ impl DiskImage {
         bar.set_style(style.expect("the template is well-formed").progress_chars("=> "));
         let told = child.stdout.take().expect("it was asked for");
         follow(told, |percent| bar.set_position((self.size_bytes as f64 * percent / 100.0) as u64));
-        let ended = child.wait_with_output().map_err(|error| failed(error.to_string()))?;
+        let ended = child.wait_with_output();
         bar.finish_and_clear();
-        if ended.status.success() {
-            return Ok(());
-        }
-        Err(failed(String::from_utf8_lossy(&ended.stderr).trim().replace('\n', "; ")))
+        let why = match ended {
+            Ok(ended) if ended.status.success() => {
+                drop(guard);
+                return Ok(());
+            }
+            Ok(ended) => String::from_utf8_lossy(&ended.stderr).trim().replace('\n', "; "),
+            Err(error) => error.to_string(),
+        };
+        let outcome = Err(undo().err().unwrap_or_else(|| failed(why)));
+        drop(undone);
+        leave_to_interruption();
+        outcome
     }
 }
 

@@ -1,4 +1,4 @@
-use spandrel_cluster::{VmGoal, VmPriority};
+use spandrel_cluster::{VmDiskBus, VmGoal, VmPriority};
 use spandrel_shared::VmId;
 
 use super::*;
@@ -11,6 +11,7 @@ fn status(name: &str, state: VmState) -> VmStatus {
         processors: 2,
         memory_bytes: 512 << 20,
         boot: VmBoot::Disk,
+        disk_bus: VmDiskBus::Nbd,
         priority: VmPriority::Medium,
         goal: VmGoal::Running,
         state,
@@ -57,7 +58,7 @@ web is running
 
   node       n2, for 7 s: node n1 was lost
   runs by    kvm
-  disk       volume web-disk
+  disk       volume web-disk, by nbd
   processors 2
   memory     512 MiB
   priority   medium
