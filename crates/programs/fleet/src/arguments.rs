@@ -18,7 +18,7 @@ use crate::pace::RateLimit;
 use crate::placement::clients_apart;
 use crate::progress::Progress;
 use crate::run_arguments::{
-    ImportArguments, ProfilesArguments, ReportArguments, RunArguments, RunFolderArguments,
+    AgentArguments, ImportArguments, ProfilesArguments, ReportArguments, RunArguments, RunFolderArguments,
 };
 use crate::spec::{CellSpec, Pattern, WriteContent};
 use crate::study::StudyArguments;
@@ -66,13 +66,18 @@ pub enum FleetCommand {
     Pause(RunFolderArguments),
     /// Have a run go on that pauses
     Continue(RunFolderArguments),
+    /// Do in a virtual machine what the fleet says over the machine's serial port: what `run --guest` starts there
+    #[command(hide = true)]
+    Agent(AgentArguments),
 }
 
 const RUN_EXAMPLES: &str = "\
 Examples:
   What a reference architecture measured in a day, in two minutes and small:
     spandrel fleet run micron-sata-4k --vms 16 --time-scale 0.02 --data-scale 0.002 --repeat 1
-  The same beside what was published:
+  The same load inside four virtual machines:
+    spandrel fleet run micron-sata-4k --guest qemu --vms 4 --time-scale 0.02 --data-scale 0.002 --repeat 1
+  The first one beside what was published:
     spandrel fleet report published:micron-sata fleet-micron-sata-4k-... --html report.html";
 
 const SWEEP_EXAMPLES: &str = "\

@@ -2,7 +2,7 @@
 //!
 //! A client is one task. It wakes when something was received, takes in every answer that is there
 //! with one look at the clock, and sends a new I/O for each; what it sends leaves with everything else
-//! of the turn. Nothing is allocated per I/O.
+//! of the turn. Nothing is allocated here per I/O.
 //!
 //! Invariants:
 //! - From the start to the stop, each thread of a client has its number of I/Os in flight, unless it may
@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use spandrel_platform::{Instant, Platform, before};
 
-use crate::nbd_client::{Command, Event, InFlight, NbdError, Receiver, Request, RequestFailure, Sender};
+use crate::medium::{Answer, IoReceiver, IoSender};
+use crate::nbd_client::{Command, InFlight, NbdError, Request, RequestFailure};
 use crate::pace::Pace;
 use crate::random::Random;
 use crate::source::WriteSource;
@@ -41,9 +42,9 @@ pub(crate) struct Issued {
 }
 
 /// A client and its I/Os.
-pub(crate) struct ClientLoad<P: Platform> {
+pub(crate) struct ClientLoad<S> {
     common: Rc<Common>,
-    sender: Sender<P::Connection>,
+    sender: S,
     in_flight: InFlight<Issued>,
     workload: Workload,
     /// How fast each thread may go; empty if as fast as it can.
@@ -58,9 +59,9 @@ pub(crate) struct ClientLoad<P: Platform> {
 }
 
 /// What makes up a client.
-pub(crate) struct ClientParts<P: Platform> {
+pub(crate) struct ClientParts<S> {
     pub(crate) name: String,
-    pub(crate) sender: Sender<P::Connection>,
+    pub(crate) sender: S,
     pub(crate) workload: Workload,
     pub(crate) paces: Vec<Pace>,
     pub(crate) outstanding: u32,
@@ -68,8 +69,8 @@ pub(crate) struct ClientParts<P: Platform> {
     pub(crate) counters: Arc<ClientCounters>,
 }
 
-impl<P: Platform> ClientLoad<P> {
-    pub(crate) fn new(parts: ClientParts<P>, common: &Rc<Common>) -> Self {
+impl<S: IoSender> ClientLoad<S> {
+    pub(crate) fn new(parts: ClientParts<S>, common: &Rc<Common>) -> Self {
         Self {
             common: Rc::clone(common),
             sender: parts.sender,
@@ -138,21 +139,20 @@ impl<P: Platform> ClientLoad<P> {
         let cookie = self.in_flight.insert(request, Issued { at: now, thread: thread as u32 });
         if io.is_write {
             let data = self.common.source.piece(&mut self.content, io.length as usize);
-            self.sender.send(&request, cookie, &[data]);
+            self.sender.send_io(&request, cookie, &[data]);
         } else {
-            self.sender.send(&request, cookie, &[]);
+            self.sender.send_io(&request, cookie, &[]);
         }
     }
 
     /// Takes in everything that was received, at `now`.
-    fn take_in(&mut self, receiver: &mut Receiver<P::Connection>, now: Instant) -> Result<(), NbdError> {
+    fn take_in(&mut self, receiver: &mut impl IoReceiver, now: Instant) -> Result<(), NbdError> {
         let common = Rc::clone(&self.common);
         let is_measured = common.times.is_measured(now);
         let is_running = now < common.times.stop_at();
         let since_start = now.since(common.times.measure_from);
         let mut any_done = false;
-        while let Some(event) = receiver.next(&mut self.in_flight)? {
-            let Event::Done { pending, error } = event else { continue };
+        while let Some(Answer { pending, error }) = receiver.next_answer(&mut self.in_flight)? {
             let Request { command, length, .. } = pending.request;
             let Issued { at, thread } = pending.token;
             match error {
@@ -228,7 +228,7 @@ impl<P: Platform> ClientLoad<P> {
         self.counters.is_lost.store(true, Ordering::Relaxed);
         let reason = format!("{error}; {lost} I/Os were in flight");
         self.tally.tell(now.since(common.times.start), "connection", None, reason);
-        self.sender.disconnect();
+        self.sender.end();
         self.publish();
     }
 
@@ -237,7 +237,7 @@ impl<P: Platform> ClientLoad<P> {
         let left = self.in_flight.drain();
         if !left.is_empty() {
             self.end_pause(now);
-            self.sender.disconnect();
+            self.sender.end();
         }
         for pending in &left {
             let Request { command, offset, .. } = pending.request;
@@ -252,10 +252,10 @@ impl<P: Platform> ClientLoad<P> {
 }
 
 /// Puts the load on a client until the load stops or its connection breaks.
-pub(crate) async fn run<P: Platform>(
+pub(crate) async fn run<P: Platform, S: IoSender>(
     platform: P,
-    load: Rc<RefCell<ClientLoad<P>>>,
-    mut receiver: Receiver<P::Connection>,
+    load: Rc<RefCell<ClientLoad<S>>>,
+    mut receiver: impl IoReceiver,
 ) {
     load.borrow_mut().start(platform.now());
     loop {
@@ -282,5 +282,5 @@ pub(crate) async fn run<P: Platform>(
             load.issue_due(now);
         }
     }
-    load.borrow().sender.disconnect();
+    load.borrow().sender.end();
 }

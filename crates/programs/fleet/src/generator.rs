@@ -58,6 +58,16 @@ pub(crate) struct ThreadReport {
 impl Generator {
     /// Makes the threads and connects a client to each target.
     pub(crate) fn connect(targets: &[Target], spec: &CellSpec, task: Task) -> Result<Self, Error> {
+        Self::connect_from(0, targets, spec, task)
+    }
+
+    /// The same, where these clients are not all that there are: the number of the first one is `first`.
+    pub(crate) fn connect_from(
+        first: usize,
+        targets: &[Target],
+        spec: &CellSpec,
+        task: Task,
+    ) -> Result<Self, Error> {
         if targets.is_empty() {
             return Err(invalid("a load without clients", "there is no target", "give at least one volume"));
         }
@@ -66,9 +76,9 @@ impl Generator {
         let clients: Vec<Client> = targets.iter().map(client).collect();
         let thread_count = (spec.load_threads as usize).min(targets.len());
         let mut shares = vec![Vec::new(); thread_count];
-        for (number, (target, client)) in targets.iter().zip(&clients).enumerate() {
-            let counters = Arc::clone(&client.counters);
-            shares[number % thread_count].push(Assignment { target: target.clone(), number, counters });
+        for (place, (target, client)) in targets.iter().zip(&clients).enumerate() {
+            let (counters, number) = (Arc::clone(&client.counters), first + place);
+            shares[place % thread_count].push(Assignment { target: target.clone(), number, counters });
         }
         let threads = shares.into_iter().enumerate();
         let threads =

@@ -7,6 +7,7 @@
 //!
 //! - [`run_cell`] puts one load on a set of [`Target`]s and measures it.
 //! - [`sweep`] runs a cell for each combination of parameters and counts what the cluster used.
+//! - A [`GuestAgent`] does the same in a virtual machine, where its disk is what the client uses.
 //! - [`LiveLoad`] runs until it is stopped and can be looked at meanwhile.
 //! - [`StudyArguments`] is the command line of studies: clusters in several states, compared and judged.
 //! - [`SweepArguments`] is the command line of a sweep; [`NbdClient`] a client for whoever wants to look at
@@ -23,9 +24,11 @@ mod cell;
 mod client_load;
 mod distribution;
 mod generator;
+mod guest;
 mod layers;
 mod live;
 mod load_thread;
+mod medium;
 mod meter;
 mod nbd_client;
 mod output;
@@ -52,6 +55,7 @@ mod workload;
 pub use arguments::{ClientVolumes, FleetArguments, FleetCommand, SweepArguments, VolumeRequest};
 pub use cell::{fill, run_cell};
 pub use distribution::Distribution;
+pub use guest::GuestAgent;
 pub use layers::{
     ClusterReading, DriveRate, DriveReading, FlowRate, LayerRate, Layers, NodeRate, NodeReading,
 };
@@ -66,7 +70,8 @@ pub use progress::{BarProgress, LineProgress, NoProgress, Progress, progress_on_
 pub use result::{CellResult, ClientResult, GeneratorCost, Interval, Latency, LittlesLaw, Spread, Traffic};
 pub use run::{CellNumber, ResultKeeper, order, run_plan};
 pub use run_arguments::{
-    ImportArguments, ProfilesArguments, ReportArguments, RunArguments, RunFolderArguments,
+    AgentArguments, GuestDiskBus, GuestKind, ImportArguments, ProfilesArguments, ReportArguments,
+    RunArguments, RunFolderArguments,
 };
 pub use spec::{CellSpec, Pattern, WriteContent};
 pub use study::{
@@ -76,5 +81,5 @@ pub use study::{
 };
 pub use sweep::{SweepResult, SweepRow, SweepSpec, sweep};
 pub use tally::Failure;
-pub use target::Target;
+pub use target::{Target, TargetPlace};
 pub use text::aligned;

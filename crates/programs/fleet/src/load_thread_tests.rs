@@ -400,7 +400,7 @@ fn messages_in_pieces_change_nothing() {
 fn a_client_that_cannot_connect_stops_everything_before_the_load() {
     let world = World::new(Behaviour::default());
     let mut targets = world.targets(2);
-    targets[1].address = spandrel_platform::Address::Unix("nobody".to_owned());
+    targets[1] = Target::new("client-1", spandrel_platform::Address::Unix("nobody".to_owned()), "client-1");
     let error = world.run_targets(&spec(), targets).err().unwrap();
     assert_eq!(error.code, "FLEET_CLIENT_NOT_CONNECTED");
     assert!(error.what.contains("client-1") && error.what.contains("socket=nobody"), "{error}");

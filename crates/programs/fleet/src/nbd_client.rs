@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 pub use error::{NbdError, RequestFailure};
-pub(crate) use in_flight::InFlight;
+pub(crate) use in_flight::{InFlight, Pending};
 pub(crate) use protocol::{Command, Request};
 pub(crate) use receiver::{Event, Receiver};
 use spandrel_platform::sync::{OneshotSender, oneshot};

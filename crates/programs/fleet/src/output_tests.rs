@@ -19,7 +19,7 @@ fn row(spec: &CellSpec, count: u64, latency: Duration, usage: Usage) -> SweepRow
     client.longest_pause = latency * 3;
     let others = (1..256).map(|number| (number, ClientTally::new("other", false)));
     let clients = std::iter::once((0, client)).chain(others).collect();
-    let outcome = ThreadOutcome { clients };
+    let outcome = ThreadOutcome { clients, guests: Vec::new() };
     let report = ThreadReport { outcome, cpu: Duration::from_millis(200), wall: Duration::from_secs(1) };
     let cell = CellResult::new(spec, Duration::from_secs(1), vec![report]);
     let iops_per_busy_core = usage.busy_cores.map(|cores| cell.total.iops / cores);

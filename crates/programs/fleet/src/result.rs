@@ -206,8 +206,14 @@ impl CellResult {
     /// Adds up what the load threads have counted within `measured`.
     pub(crate) fn new(spec: &CellSpec, measured: Duration, reports: Vec<ThreadReport>) -> Self {
         let seconds = measured.as_secs_f64();
-        let generator_cpu: Duration = reports.iter().map(|report| report.cpu).sum();
-        let busy = reports.iter().map(|report| percent(report.cpu.as_secs_f64(), report.wall.as_secs_f64()));
+        let in_guests = reports.iter().flat_map(|report| &report.outcome.guests);
+        let costs: Vec<(Duration, Duration)> = reports
+            .iter()
+            .map(|report| (report.cpu, report.wall))
+            .chain(in_guests.map(|guest| (guest.cpu, guest.wall)))
+            .collect();
+        let generator_cpu: Duration = costs.iter().map(|(cpu, _)| *cpu).sum();
+        let busy = costs.iter().map(|(cpu, wall)| percent(cpu.as_secs_f64(), wall.as_secs_f64()));
         let busiest_thread_percent = busy.fold(0.0, f64::max);
         let (mut read, mut write) = (Latencies::new(), Latencies::new());
         let mut intervals = Vec::new();

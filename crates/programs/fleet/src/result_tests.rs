@@ -15,7 +15,11 @@ fn report(clients: &[(usize, u64)], cpu: Duration) -> ThreadReport {
         }
         outcomes.push((*number, client));
     }
-    ThreadReport { outcome: ThreadOutcome { clients: outcomes }, cpu, wall: Duration::from_secs(2) }
+    ThreadReport {
+        outcome: ThreadOutcome { clients: outcomes, guests: Vec::new() },
+        cpu,
+        wall: Duration::from_secs(2),
+    }
 }
 
 #[test]

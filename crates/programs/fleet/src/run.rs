@@ -58,29 +58,32 @@ pub fn order(plan: &RunPlan) -> impl Iterator<Item = CellNumber> + use<> {
     (0..repeats).flat_map(move |repeat| (0..cells).map(move |cell| CellNumber { cell, repeat }))
 }
 
-/// Measures the cells of `plan` that are not kept yet, a client for each target. The volumes are written over, and filled
-/// before the first cell; `filled` is called then, and may have something to keep.
+/// Measures the cells of `plan` that are not kept yet. The `volumes` are written over, and filled before the first cell; `filled` is
+/// called then, may have something to keep, and tells what the clients use, one for each volume.
 ///
 /// # Errors
 ///
 /// What ended the run before its last cell. What was kept until then stays.
 pub fn run_plan<K: ResultKeeper>(
     plan: &RunPlan,
-    targets: &[Target],
+    volumes: &[Target],
     meter: &mut impl ClusterMeter,
     keeper: &mut K,
-    filled: impl FnOnce(&mut K) -> Result<(), Error>,
+    filled: impl FnOnce(&mut K) -> Result<Vec<Target>, Error>,
     progress: &mut dyn Progress,
 ) -> Result<(), Error> {
     let left: Vec<CellNumber> = order(plan).filter(|number| !keeper.has(*number)).collect();
     let cell_of = |number: &CellNumber| &plan.cells[number.cell as usize];
     let duration = left.iter().map(|number| cell_of(number).duration_in_all()).sum();
-    progress.begin(left.len(), targets.len(), duration);
-    if !left.is_empty() {
-        fill(targets, Some(plan.volume_bytes()), 0, |done, total| progress.filling(done, total))?;
-        progress.filled();
-        filled(keeper)?;
-    }
+    progress.begin(left.len(), volumes.len(), duration);
+    let targets = match left.is_empty() {
+        true => Vec::new(),
+        false => {
+            fill(volumes, Some(plan.volume_bytes()), 0, |done, total| progress.filling(done, total))?;
+            progress.filled();
+            filled(keeper)?
+        }
+    };
     for (index, number) in left.into_iter().enumerate() {
         if keeper.is_paused() {
             progress.step("paused");
@@ -92,7 +95,7 @@ pub fn run_plan<K: ResultKeeper>(
         // Places that an earlier cell has just been to would be found in caches.
         let seed = 1 + u64::from(number.repeat) * plan.cells.len() as u64 + u64::from(number.cell);
         let cell = CellSpec { seed, ..cell_of(&number).clone() };
-        let row = run_metered_cell(&cell, targets, meter, progress)?;
+        let row = run_metered_cell(&cell, &targets, meter, progress)?;
         progress.end_cell(index, &row);
         if row.cell.clients_lost > 0 {
             return Err(clients_lost(row.cell.clients_lost));

@@ -1,8 +1,10 @@
 //! The command lines of `spandrel fleet` around runs: run, profiles, report, import, pause and continue.
 
+use std::fmt;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 use crate::arguments::{parse_block_size, parse_size_argument};
 use crate::profile::Changes;
@@ -17,7 +19,7 @@ pub struct RunArguments {
     /// Go on with a run that was broken off, in its folder; what was measured stays
     #[arg(long, value_name = "DIR", conflicts_with_all = ["profile", "vms", "working_set", "repeat", "block_size",
         "write_percent", "outstanding", "threads", "load_threads", "time_scale", "data_scale", "alignment",
-        "results", "name"])]
+        "results", "name", "guest", "disk_bus", "guest_vcpus", "guest_memory"])]
     pub resume: Option<PathBuf>,
 
     /// Clients, each standing for one virtual machine with a volume of its own [default: the profile's]
@@ -65,6 +67,28 @@ pub struct RunArguments {
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub alignment: u8,
 
+    /// Run the load inside virtual machines, one for each client, which are made for the run [default: in the fleet itself]
+    #[arg(long, value_enum, value_name = "KIND", conflicts_with = "alignment")]
+    pub guest: Option<GuestKind>,
+
+    /// How the requests of these virtual machines come to their disks
+    #[arg(long, value_enum, value_name = "BUS", default_value_t, requires = "guest")]
+    pub disk_bus: GuestDiskBus,
+
+    /// How many processors each of them has
+    #[arg(long, value_name = "COUNT", default_value_t = 1, requires = "guest",
+        value_parser = clap::value_parser!(u16).range(1..=255))]
+    pub guest_vcpus: u16,
+
+    /// The memory of each of them, a multiple of 1 MiB
+    #[arg(long, value_name = "SIZE", default_value = "256M", requires = "guest", value_parser = parse_size_argument)]
+    pub guest_memory: u64,
+
+    /// Where the kernel and the RAM disk of these virtual machines are kept, and built if they are not there
+    /// [default: spandrel/guest in XDG_CACHE_HOME or ~/.cache]
+    #[arg(long, value_name = "DIR")]
+    pub guest_files: Option<PathBuf>,
+
     /// Where the results go: a new folder, or an empty one [default: fleet-PROFILE-TIME in this folder]
     #[arg(long, value_name = "DIR")]
     pub results: Option<PathBuf>,
@@ -72,6 +96,33 @@ pub struct RunArguments {
     /// What reports call the run [default: the profile's name]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
+}
+
+/// In which virtual machines a load runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GuestKind {
+    /// Those of the cluster, by QEMU; they boot Debian's kernel, which is fetched once
+    Qemu,
+}
+
+/// How the requests of a virtual machine come to its disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuestDiskBus {
+    /// QEMU passes them on
+    #[default]
+    Nbd,
+    /// The node takes them from the guest's memory
+    VhostUser,
+}
+
+impl fmt::Display for GuestDiskBus {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Nbd => "nbd",
+            Self::VhostUser => "vhost-user",
+        })
+    }
 }
 
 impl RunArguments {
@@ -90,6 +141,14 @@ impl RunArguments {
             data_scale: self.data_scale,
         }
     }
+}
+
+/// `spandrel fleet agent`, which runs in virtual machines.
+#[derive(Clone, Debug, Args)]
+pub struct AgentArguments {
+    /// The disk that gets the load
+    #[arg(long, value_name = "PATH", default_value = "/dev/vda")]
+    pub drive: String,
 }
 
 /// `spandrel fleet profiles`.

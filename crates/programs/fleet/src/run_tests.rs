@@ -61,7 +61,8 @@ fn a_run_that_was_broken_off_goes_on_where_it_was() {
     let server = LinuxServer::start(Behaviour::default());
     let targets = server.targets(1);
     let mut memory = Memory { room: Some(3), looks_paused: 3, ..Memory::default() };
-    let ended = run_plan(&plan(2), &targets, &mut NoMeter, &mut memory, |_| Ok(()), &mut NoProgress);
+    let ended =
+        run_plan(&plan(2), &targets, &mut NoMeter, &mut memory, |_| Ok(targets.clone()), &mut NoProgress);
     assert_eq!(ended.expect_err("there was no room").code, "FULL");
     assert_eq!(memory.looks_paused, 0, "it has paused, and looked until it was to go on");
     let mut seeds: Vec<u64> = memory.rows.values().map(|row| row.cell.spec.seed).collect();
@@ -70,7 +71,7 @@ fn a_run_that_was_broken_off_goes_on_where_it_was() {
     assert_eq!(numbers(&memory), [(0, 0), (0, 1), (1, 0)]);
     let first = memory.rows.clone();
     memory.room = None;
-    run_plan(&plan(2), &targets, &mut NoMeter, &mut memory, |_| Ok(()), &mut NoProgress)
+    run_plan(&plan(2), &targets, &mut NoMeter, &mut memory, |_| Ok(targets.clone()), &mut NoProgress)
         .expect("nothing is in the way");
     assert_eq!(numbers(&memory), [(0, 0), (0, 1), (1, 0), (1, 1)]);
     for (number, row) in first {

@@ -19,9 +19,10 @@ const FAILURES_TOLD_PER_CLIENT: usize = 8;
 const LATENCY_US_MAX: u64 = 3_600_000_000;
 
 /// The latencies of one direction.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Latencies {
     /// In microseconds, to three digits. It grows with the longest: up to a second it takes 90 KiB.
+    #[serde(with = "histogram_text")]
     histogram: Histogram<u64>,
     sum_ns: u128,
     /// Of their squares.
@@ -63,10 +64,7 @@ impl Latencies {
 
     /// All of them in microseconds, in the text form that other HdrHistograms read: V2, compressed, base 64.
     pub(crate) fn to_text(&self) -> String {
-        let mut bytes = Vec::new();
-        let written = V2DeflateSerializer::new().serialize(&self.histogram, &mut bytes);
-        written.expect("memory takes all that is written to it");
-        BASE64.encode(bytes)
+        histogram_text::to_text(&self.histogram)
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -99,8 +97,42 @@ impl Latencies {
     }
 }
 
+/// A histogram as text: V2, compressed, base 64.
+mod histogram_text {
+    use hdrhistogram::serialization::Deserializer as HistogramDeserializer;
+    use serde::de::Error as _;
+    use serde::{Deserializer, Serializer};
+
+    use super::*;
+
+    pub(super) fn to_text(histogram: &Histogram<u64>) -> String {
+        let mut bytes = Vec::new();
+        let written = V2DeflateSerializer::new().serialize(histogram, &mut bytes);
+        written.expect("memory takes all that is written to it");
+        BASE64.encode(bytes)
+    }
+
+    pub(super) fn serialize<S: Serializer>(
+        histogram: &Histogram<u64>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&to_text(histogram))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Histogram<u64>, D::Error> {
+        let bytes = BASE64.decode(String::deserialize(deserializer)?).map_err(D::Error::custom)?;
+        let read = HistogramDeserializer::new().deserialize(&mut &bytes[..]);
+        let mut histogram: Histogram<u64> = read.map_err(D::Error::custom)?;
+        // As one that was begun here.
+        histogram.auto(true);
+        Ok(histogram)
+    }
+}
+
 /// I/Os that ended within one second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct IntervalCounts {
     pub(crate) reads: u64,
     pub(crate) writes: u64,
@@ -123,7 +155,7 @@ pub struct Failure {
 }
 
 /// What is counted of one client.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ClientTally {
     pub(crate) name: String,
     /// By second since the measurement began, if asked for.

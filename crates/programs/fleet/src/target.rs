@@ -1,4 +1,4 @@
-//! What a client puts its load on: an export of an NBD server.
+//! What a client puts its load on: an export of an NBD server, a drive, or the disk of a guest that does it there.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -9,15 +9,29 @@ use spandrel_platform::Address;
 /// The port of NBD.
 const NBD_PORT: u16 = 10809;
 
-/// An export, and the client that uses it.
+/// What a client puts its load on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetPlace {
+    /// An export of an NBD server.
+    Export {
+        /// Where the server listens.
+        address: Address,
+        /// Its name there.
+        export: String,
+    },
+    /// A drive of this machine, by its path: what other processes have cached of it is not seen.
+    Drive(String),
+    /// The disk of a guest, whose [`GuestAgent`](crate::GuestAgent) is reached at this socket.
+    Guest(String),
+}
+
+/// A client and what it puts its load on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The client's name, for results and messages.
     pub name: String,
-    /// Where the server listens.
-    pub address: Address,
-    /// The export's name there.
-    pub export: String,
+    /// What it uses.
+    pub place: TargetPlace,
     /// The node that serves it to the client, as far as somebody has said.
     pub node: Option<String>,
 }
@@ -25,17 +39,27 @@ pub struct Target {
 impl Target {
     /// An export, named as its client.
     pub fn new(name: impl Into<String>, address: Address, export: impl Into<String>) -> Self {
-        Self { name: name.into(), address, export: export.into(), node: None }
+        Self::at(name, TargetPlace::Export { address, export: export.into() })
+    }
+
+    /// A client of what is there.
+    pub fn at(name: impl Into<String>, place: TargetPlace) -> Self {
+        Self { name: name.into(), place, node: None }
     }
 }
 
-/// As the URI that other clients take too.
+/// An export as the URI that other clients take too.
 impl fmt::Display for Target {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let export = Escaped(&self.export);
-        match &self.address {
-            Address::Tcp(address) => write!(formatter, "nbd://{address}/{export}"),
-            Address::Unix(path) => write!(formatter, "nbd+unix:///{export}?socket={}", Escaped(path)),
+        match &self.place {
+            TargetPlace::Export { address: Address::Tcp(address), export } => {
+                write!(formatter, "nbd://{address}/{}", Escaped(export))
+            }
+            TargetPlace::Export { address: Address::Unix(path), export } => {
+                write!(formatter, "nbd+unix:///{}?socket={}", Escaped(export), Escaped(path))
+            }
+            TargetPlace::Drive(path) => write!(formatter, "the drive {path}"),
+            TargetPlace::Guest(path) => write!(formatter, "the disk of the guest behind {path}"),
         }
     }
 }
@@ -62,7 +86,7 @@ impl FromStr for Target {
         };
         let export = unescape(export).ok_or_else(|| refuse("a bad escape"))?;
         let name = if export.is_empty() { address.to_string() } else { export.clone() };
-        Ok(Self { name, address, export, node: None })
+        Ok(Self::new(name, address, export))
     }
 }
 

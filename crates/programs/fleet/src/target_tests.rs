@@ -7,8 +7,7 @@ fn uris_name_server_and_export() {
     let unix: Target = "nbd+unix:///vm-02?socket=/run/a%20b".parse().unwrap();
     assert_eq!(unix, Target::new("vm-02", Address::Unix("/run/a b".to_owned()), "vm-02"));
     let short: Target = "nbd://[::1]".parse().unwrap();
-    assert_eq!(short.address, Address::Tcp("[::1]:10809".parse().unwrap()));
-    assert_eq!((short.export.as_str(), short.name.as_str()), ("", "[::1]:10809"));
+    assert_eq!(short, Target::new("[::1]:10809", Address::Tcp("[::1]:10809".parse().unwrap()), ""));
     for target in [tcp, unix] {
         assert_eq!(target.to_string().parse(), Ok(target));
     }

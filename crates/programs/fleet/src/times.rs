@@ -51,6 +51,17 @@ impl LoadTimes {
         }
     }
 
+    /// The times of a load that begins at `start`, with what is known of its end.
+    pub(crate) fn between(
+        start: Instant,
+        measure_from: Instant,
+        measure_until: Option<Instant>,
+        stop_at: Option<Instant>,
+    ) -> Self {
+        let known = |at: Option<Instant>| AtomicU64::new(at.map_or(u64::MAX, Instant::nanoseconds));
+        Self { start, measure_from, measure_until: known(measure_until), stop_at: known(stop_at) }
+    }
+
     pub(crate) fn measure_until(&self) -> Instant {
         Instant::from_nanoseconds(self.measure_until.load(Ordering::Relaxed))
     }

@@ -28,6 +28,7 @@ pub(crate) fn record() -> RunRecord {
         stopped_by: None,
         plan: profile.plan(&changes).expect("it can be run"),
         aligned_percent: 100,
+        guest: None,
         cluster: ClusterDescription {
             machine: MachineDescription { cores: 4, ..MachineDescription::default() },
             copies: 3,

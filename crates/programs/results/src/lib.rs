@@ -31,6 +31,7 @@ pub use fio_import::read_fio;
 pub use folder::RunFolder;
 pub use measurement::{LatencyPoints, Load, MeasuredCell, MeasuredRun, Measurement, NodeShare};
 pub use record::{
-    CellRecord, ClusterDescription, DriveDescription, FORMAT, MachineDescription, NodeDescription, RunRecord,
+    CellRecord, ClusterDescription, DriveDescription, FORMAT, GuestDescription, MachineDescription,
+    NodeDescription, RunRecord,
 };
 pub use stored::{import, read_run, write_run};

@@ -10,7 +10,7 @@ use spandrel_shared::duration::format_duration;
 use spandrel_shared::size::format_size;
 
 use crate::folder::RunFolder;
-use crate::record::{CellRecord, RunRecord};
+use crate::record::{CellRecord, GuestDescription, RunRecord};
 
 /// A run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -189,7 +189,8 @@ fn configuration(record: &RunRecord) -> Vec<(String, String)> {
         ("working set", plan.cells.first().and_then(|cell| cell.working_set_bytes).map(format_size)),
         ("measured for", times),
         ("repeats", Some(plan.repeat.to_string())),
-        ("clients on their owner's node", Some(aligned_text(record))),
+        ("clients on their owner's node", record.guest.is_none().then(|| aligned_text(record))),
+        ("clients are in", record.guest.as_ref().map(guest_text)),
         ("version", Some(cluster.version.clone())),
         ("drive sizes", sizes(false)),
         ("cache drives", sizes(true)),
@@ -200,6 +201,16 @@ fn configuration(record: &RunRecord) -> Vec<(String, String)> {
         ("kernel", Some(machine.kernel.clone())),
     ];
     facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+/// What virtual machine a client is in.
+fn guest_text(guest: &GuestDescription) -> String {
+    let memory = format_size(guest.memory_bytes);
+    let processors = if guest.processors == 1 { "processor" } else { "processors" };
+    format!(
+        "virtual machines by QEMU, of {} {processors} and {memory}, with disks by {}",
+        guest.processors, guest.disk_bus
+    )
 }
 
 /// `11 of 16`: as clients are whole, this may be another part of them than was asked for.

@@ -1,7 +1,7 @@
 //! What is kept of a run.
 
 use serde::{Deserialize, Serialize};
-use spandrel_fleet::{CellNumber, CellResult, Layers, RunPlan, SweepRow, Usage};
+use spandrel_fleet::{CellNumber, CellResult, GuestDiskBus, Layers, RunPlan, SweepRow, Usage};
 use spandrel_shared::Error;
 
 /// The version of the folder that this program writes, and the newest that it reads.
@@ -28,11 +28,25 @@ pub struct RunRecord {
     pub plan: RunPlan,
     /// How many of 100 clients were on the node that owned their volumes.
     pub aligned_percent: u8,
+    /// The virtual machines in which its clients run; absent if they run in the fleet itself.
+    #[serde(default)]
+    pub guest: Option<GuestDescription>,
     /// Which cluster.
     pub cluster: ClusterDescription,
     /// What spoke against the run before it began.
     #[serde(default)]
     pub warnings: Vec<String>,
+}
+
+/// A virtual machine in which a client runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestDescription {
+    /// How its requests come to its disk.
+    pub disk_bus: GuestDiskBus,
+    /// How many processors it has.
+    pub processors: u16,
+    /// Its memory, in bytes.
+    pub memory_bytes: u64,
 }
 
 /// A cluster, as far as results depend on it.

@@ -8,6 +8,8 @@ mod drive;
 mod explain;
 mod fault;
 mod fleet;
+mod fleet_agent;
+mod fleet_guests;
 mod fleet_report;
 mod fleet_run;
 mod node;

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use spandrel_process_cluster::{Cluster, ClusterOptions, Program};
+use spandrel_fleet::GuestDiskBus;
+use spandrel_process_cluster::{Cluster, ClusterOptions, Program, await_that};
 use spandrel_results::{RunFolder, import, read_run};
 
 fn cluster() -> Cluster {
@@ -96,6 +97,50 @@ fn a_run_leaves_the_same_numbers_in_every_form_and_no_volumes() {
     assert!(fs::read_to_string(&html).is_ok_and(|text| text.contains("micron-sata (published)")));
     let twice = cluster.run(&[&SMALL[..], &[text(&path)]].concat());
     assert!(twice.status != Some(0) && twice.errors.contains("FLEET_RESULTS_EXIST"), "{twice:#?}");
+}
+
+/// The load is in guests, and all that comes of it out here.
+#[test]
+fn a_run_in_virtual_machines_is_kept_and_reported_as_any() {
+    let arguments =
+        ["--memory", "--nodes", "3", "--drives", "1", "--drive-size", "256M", "--vm-memory", "1G"];
+    let options =
+        ClusterOptions { arguments: arguments.map(str::to_owned).to_vec(), drive_prefix: String::new() };
+    let cluster = Cluster::start(Program::with_test_faults(), options);
+    let runs_vms = || cluster.log().matches("looks after virtual machines").count() >= 3;
+    await_that("nodes that run virtual machines", runs_vms);
+    let place = tempfile::TempDir::new().expect("there is room");
+    // Kept where cargo keeps what it builds, and not fetched each time.
+    let beside = Path::new(env!("CARGO_BIN_EXE_spandrel-test-guest")).with_file_name("fleet-guest");
+    for (bus, kept_as) in [("nbd", GuestDiskBus::Nbd), ("vhost-user", GuestDiskBus::VhostUser)] {
+        let path = place.path().join(bus);
+        let load = ["--vms", "2", "--write-percent", "30", "--outstanding", "1,4", "--repeat", "1"];
+        let scales = ["--time-scale", "0.005", "--data-scale", "0.0005"];
+        let guests = ["--guest", "qemu", "--disk-bus", bus, "--guest-files", text(&beside)];
+        let run = ["fleet", "run", "micron-sata-4k", "--results", text(&path)];
+        cluster.must_run(&[&run[..], &load, &scales, &guests].concat());
+        let folder = RunFolder::open(&path).expect("it is there");
+        assert!(folder.is_complete());
+        assert_eq!(folder.record().guest.map(|guest| guest.disk_bus), Some(kept_as));
+        assert_eq!(folder.cells().len(), 2);
+        for cell in folder.cells() {
+            let (result, layers) = (&cell.result, cell.layers.as_ref().expect("the cluster says it"));
+            assert!(!result.has_failures() && result.clients.len() == 2, "{result:#?}");
+            assert!(result.clients.iter().all(|client| client.read.count > 0 && client.write.count > 0));
+            assert!(result.generator.cpu_seconds > 0.0, "{result:#?}");
+            // What guests have counted, nodes have seen.
+            let seen = layers.frontend.iops() / result.total.iops;
+            assert!((0.5..2.0).contains(&seen), "{seen}: {result:#?}");
+        }
+        let report = fs::read_to_string(path.join("report.html")).expect("it is there");
+        assert!(
+            report.contains("virtual machines by QEMU") && report.contains(&format!("with disks by {bus}"))
+        );
+    }
+    for left in ["vm", "volume"] {
+        let list = cluster.must_run(&[left, "list", "-o", "json"]).json();
+        assert_eq!(list.as_array().map(Vec::len), Some(0), "all are removed");
+    }
 }
 
 /// Reads of clients beside their owners, which have a copy, need no other node; all reads of the others do.

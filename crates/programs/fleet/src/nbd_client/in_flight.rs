@@ -60,7 +60,7 @@ impl<T> InFlight<T> {
     }
 
     /// Takes the request that `cookie` names out.
-    pub(super) fn remove(&mut self, cookie: u64) -> Option<Pending<T>> {
+    pub(crate) fn remove(&mut self, cookie: u64) -> Option<Pending<T>> {
         self.get_mut(cookie)?;
         let index = (cookie & u64::from(u32::MAX)) as u32;
         let place = &mut self.places[index as usize];

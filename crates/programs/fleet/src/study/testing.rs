@@ -28,7 +28,7 @@ pub(crate) fn row(name: &str, cache_mode: CacheMode, count: u64) -> StudyRow {
     for _ in 0..count {
         clients[0].done(false, latency, spec.block_size_bytes, Duration::ZERO);
     }
-    let outcome = ThreadOutcome { clients: clients.into_iter().enumerate().collect() };
+    let outcome = ThreadOutcome { clients: clients.into_iter().enumerate().collect(), guests: Vec::new() };
     let report = ThreadReport { outcome, cpu: Duration::ZERO, wall: Duration::from_secs(1) };
     StudyRow {
         name: name.to_owned(),

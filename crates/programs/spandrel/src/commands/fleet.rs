@@ -12,7 +12,7 @@ use spandrel_node::VolumeLoad;
 use spandrel_results::RunFolder;
 use spandrel_shared::{Error, LoadCounts};
 
-use super::{fleet_report, fleet_run};
+use super::{fleet_agent, fleet_report, fleet_run};
 use crate::admin::api::{
     self, ClusterLoad, DriveCacheStatus, DriveStatus, NodeStatus, Usage, VolumeCreate, VolumeCreateAnswer,
     VolumeMove, VolumeSettingsChange, VolumeStatus,
@@ -40,6 +40,7 @@ pub fn fleet(reach: &Reach, arguments: &FleetArguments) -> Outcome {
         FleetCommand::Import(import) => fleet_report::import_results(import),
         FleetCommand::Pause(run) => set_paused(&run.run, true),
         FleetCommand::Continue(run) => set_paused(&run.run, false),
+        FleetCommand::Agent(agent) => fleet_agent::run(agent),
     }
 }
 

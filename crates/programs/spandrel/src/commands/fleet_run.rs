@@ -1,17 +1,18 @@
 //! `spandrel fleet run`: a plan measured on this cluster, with all of it kept in a folder, and a report at the end.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use spandrel_fleet::{
-    CellNumber, ClientVolumes, Profile, ResultKeeper, RunArguments, RunPlan, SweepRow, VolumeRequest,
-    progress_on_standard_error, run_plan,
+    CellNumber, ClientVolumes, ProcessMeter, Profile, ResultKeeper, RunArguments, RunPlan, SweepRow, Target,
+    VolumeRequest, progress_on_standard_error, run_plan,
 };
 use spandrel_report::Economics;
 use spandrel_results::{
-    ClusterDescription, DriveDescription, MachineDescription, MeasuredRun, NodeDescription, RunFolder,
-    RunRecord,
+    ClusterDescription, DriveDescription, GuestDescription, MachineDescription, MeasuredRun, NodeDescription,
+    RunFolder, RunRecord,
 };
 use spandrel_shared::Error;
 use spandrel_shared::calendar::date_text;
@@ -19,6 +20,7 @@ use spandrel_shared::duration::format_duration;
 use spandrel_shared::size::format_size;
 
 use super::fleet::{ApiMeter, ApiVolumes, check_alignment};
+use super::fleet_guests::{GuestMeter, GuestVms};
 use super::fleet_report::{render_cells, write_report};
 use crate::admin::api::{self, ClusterStatus, PoolDetails, VolumeSettingsChange, VolumeStatus};
 use crate::admin::client::{Client, path_with};
@@ -45,12 +47,12 @@ pub fn run(client: &Client, arguments: &RunArguments) -> Outcome {
     let (ended, cleaned) = match folder.is_complete() {
         true => {
             say("everything of it was measured\n");
-            (Ok(()), run_volumes(client, &folder).remove_leftovers())
+            (Ok(()), remove_leftovers(client, &folder))
         }
         false => {
             check_cluster(client, &folder)?;
             folder.set_paused(false)?;
-            measure(client, &mut folder, &plan)
+            measure(client, &mut folder, &plan, arguments.guest_files.clone())
         }
     };
     folder.end(ended.as_ref().err().cloned())?;
@@ -65,49 +67,93 @@ pub fn run(client: &Client, arguments: &RunArguments) -> Outcome {
     ended.and(cleaned).map(|()| EXIT_OK)
 }
 
-/// The volumes of a run's clients. They are called the same whenever it goes on: what is kept of a client is told by its name.
-fn run_volumes<'client>(client: &'client Client, folder: &RunFolder) -> ApiVolumes<'client> {
-    ApiVolumes::new(client, &format!("fleet-{}", folder.record().begun_unix_ms))
+/// What a run's volumes, and its virtual machines, are called. They are called the same whenever it goes on: what is kept of a client is told
+/// by its name.
+fn prefix(folder: &RunFolder) -> String {
+    format!("fleet-{}", folder.record().begun_unix_ms)
 }
 
-/// Measures what is left of a run. How that ended, and whether the volumes could be removed.
+/// Removes what an earlier process has left behind that carried out this run.
+fn remove_leftovers(client: &Client, folder: &RunFolder) -> Result<(), Error> {
+    let prefix = prefix(folder);
+    if folder.record().guest.is_some() {
+        GuestVms::new(client, None).remove_leftovers(&format!("{prefix}-"))?;
+    }
+    ApiVolumes::new(client, &prefix).remove_leftovers()
+}
+
+/// Measures what is left of a run. How that ended, and whether what was made for it could be removed.
 fn measure(
     client: &Client,
     folder: &mut RunFolder,
     plan: &RunPlan,
+    guest_files: Option<PathBuf>,
 ) -> (Result<(), Error>, Result<(), Error>) {
     let request = VolumeRequest {
         count: plan.vms,
         size_bytes: plan.volume_bytes(),
         aligned_percent: folder.record().aligned_percent,
     };
-    let mut volumes = run_volumes(client, folder);
-    let mut meter = ApiMeter { client };
+    let mut volumes = ApiVolumes::new(client, &prefix(folder));
+    let mut guests = GuestVms::new(client, guest_files);
+    let machines = RefCell::new(ProcessMeter::new(&[]));
+    let mut meter = GuestMeter { cluster: ApiMeter { client }, machines: &machines };
     let mut progress = progress_on_standard_error();
-    let prepared = volumes.remove_leftovers().and_then(|()| volumes.prepare(&request));
+    let guest = folder.record().guest;
+    let prepared = remove_leftovers(client, folder).and_then(|()| volumes.prepare(&request));
     let ran = prepared.and_then(|targets| {
+        // What speaks against them is told before volumes are filled.
+        if let Some(guest) = &guest {
+            guests.make(&targets, guest)?;
+        }
         // To fill them is none of the clients' load.
         let filled = |keeper: &mut Keeper<'_>| {
             volumes.settle_owners()?;
             warn_of_misplaced(&volumes, keeper.folder)?;
-            match plan.iops_max {
-                Some(iops_max) => {
-                    targets.iter().try_for_each(|target| limit(client, &target.export, iops_max))
-                }
-                None => Ok(()),
+            if let Some(iops_max) = plan.iops_max {
+                targets.iter().try_for_each(|target| limit(client, &target.name, iops_max))?;
             }
+            if guest.is_none() {
+                return Ok(targets.clone());
+            }
+            let (inside, processes) = start_guests(&guests, &targets, keeper.folder)?;
+            machines.replace(processes);
+            Ok(inside)
         };
         let mut keeper = Keeper { folder };
         run_plan(plan, &targets, &mut meter, &mut keeper, filled, progress.as_mut())?;
         // A node that was restarted meanwhile may have lost its volumes to others. All was measured, whether that can be told or not.
-        if let Err(error) = warn_of_misplaced(&volumes, folder) {
+        // Those of virtual machines follow these.
+        if guest.is_none()
+            && let Err(error) = warn_of_misplaced(&volumes, folder)
+        {
             eprintln!("note: whether a volume had another owner is not known: {error}");
         }
         Ok(())
     });
     // What failed because the volumes were removed says nothing of the run.
     leave_to_interruption();
-    (ran, volumes.cleanup())
+    let ended = guests.cleanup();
+    (ran, ended.and(volumes.cleanup()))
+}
+
+/// Starts the virtual machines of a run, on volumes that are filled.
+fn start_guests(
+    guests: &GuestVms<'_>,
+    volumes: &[Target],
+    folder: &mut RunFolder,
+) -> Result<(Vec<Target>, ProcessMeter), Error> {
+    eprintln!("starting {}", counted(volumes.len() as u64, "virtual machine"));
+    let started = guests.start(volumes)?;
+    let elsewhere = |(volume, vm): (&Target, &Target)| {
+        let (meant, now) = volume.node.as_deref().zip(vm.node.as_deref())?;
+        (meant != now).then(|| format!("virtual machine {} runs on {now}, as {meant} had no room", vm.name))
+    };
+    let elsewhere = volumes.iter().zip(&started.0).filter_map(elsewhere);
+    let warnings: Vec<String> = guests.warnings()?.into_iter().chain(elsewhere).collect();
+    warnings.iter().for_each(|warning| eprintln!("note: {warning}"));
+    folder.warn(warnings)?;
+    Ok(started)
 }
 
 /// Keeps cells in a run's folder; not one whose volumes were removed meanwhile, as the run was interrupted.
@@ -169,13 +215,18 @@ fn begin(client: &Client, arguments: &RunArguments) -> Result<RunFolder, Error> 
     let warnings = warnings(&plan, &status, &pool);
     let record = RunRecord {
         format: spandrel_results::FORMAT,
-        name: arguments.name.clone().unwrap_or_else(|| default_name(&plan.profile, arguments.alignment)),
+        name: arguments.name.clone().unwrap_or_else(|| default_name(&plan.profile, arguments)),
         created_by: format!("spandrel {VERSION}"),
         begun_unix_ms,
         ended_unix_ms: None,
         stopped_by: None,
         plan,
         aligned_percent: arguments.alignment,
+        guest: arguments.guest.map(|_| GuestDescription {
+            disk_bus: arguments.disk_bus,
+            processors: arguments.guest_vcpus,
+            memory_bytes: arguments.guest_memory,
+        }),
         cluster: describe(&status),
         warnings,
     };
@@ -183,10 +234,11 @@ fn begin(client: &Client, arguments: &RunArguments) -> Result<RunFolder, Error> 
 }
 
 /// What reports call a run: two of one profile that differ in where clients are lie side by side in them.
-fn default_name(profile: &str, aligned_percent: u8) -> String {
-    match aligned_percent {
-        100 => profile.to_owned(),
-        percent => format!("{profile}, {percent} % aligned"),
+fn default_name(profile: &str, arguments: &RunArguments) -> String {
+    match (arguments.guest, arguments.alignment) {
+        (Some(_), _) => format!("{profile}, in guests by {}", arguments.disk_bus),
+        (None, 100) => profile.to_owned(),
+        (None, percent) => format!("{profile}, {percent} % aligned"),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use spandrel_fleet::{
-    CellResult, CellSpec, ClientVolumes, LiveLoad, LiveSample, Target, VolumeRequest, fill,
+    CellResult, CellSpec, ClientVolumes, LiveLoad, LiveSample, Target, TargetPlace, VolumeRequest, fill,
 };
 use spandrel_platform::Address;
 use spandrel_shared::Error;
@@ -57,11 +57,10 @@ pub fn show(client: &Client, verdict: &mut Verdict) -> Result<(), Error> {
 /// Moves two of the dying node's clients to other nodes, as live migration would: their volumes' owner
 /// dies, and they must survive that it is replaced.
 fn move_clients(client: &Client, targets: &mut [Target]) {
-    let socket = |node: &str| Address::Unix(client.directory().nbd_socket(node).display().to_string());
-    let victim = socket(VICTIM);
-    let there = targets.iter_mut().filter(|target| target.address == victim);
+    let there = targets.iter_mut().filter(|target| is_of_victim(client, target));
     for (target, node) in there.zip(["n1", "n2"]) {
-        target.address = socket(node);
+        let socket = Address::Unix(client.directory().nbd_socket(node).display().to_string());
+        *target = Target::new(target.name.clone(), socket, target.name.clone());
     }
 }
 
@@ -162,9 +161,14 @@ fn state(volumes: &[VolumeStatus]) -> String {
 
 /// The clients that were on the node that dies.
 fn clients_of_victim(client: &Client, targets: &[Target]) -> BTreeSet<String> {
-    let socket = Address::Unix(client.directory().nbd_socket(VICTIM).display().to_string());
-    let is_there = |target: &&Target| target.address == socket;
-    targets.iter().filter(is_there).map(|target| target.name.clone()).collect()
+    let there = targets.iter().filter(|target| is_of_victim(client, target));
+    there.map(|target| target.name.clone()).collect()
+}
+
+/// Whether a client is served by the node that dies.
+fn is_of_victim(client: &Client, target: &Target) -> bool {
+    let socket = client.directory().nbd_socket(VICTIM).display().to_string();
+    matches!(&target.place, TargetPlace::Export { address: Address::Unix(path), .. } if *path == socket)
 }
 
 fn judge(result: &CellResult, gone: &BTreeSet<String>, verdict: &mut Verdict) {
@@ -190,7 +194,7 @@ fn judge(result: &CellResult, gone: &BTreeSet<String>, verdict: &mut Verdict) {
 fn verify(client: &Client, targets: &[Target], verdict: &mut Verdict) -> Result<(), Error> {
     let (mut blocks, mut clean) = (0, 0);
     for target in targets {
-        let reports = check(client, &path_with(api::VOLUME_CHECK, &target.export))?;
+        let reports = check(client, &path_with(api::VOLUME_CHECK, &target.name))?;
         blocks += reports.iter().map(|report| report.blocks_checked).sum::<u64>();
         clean += reports.iter().filter(|report| report.is_clean()).count();
     }
