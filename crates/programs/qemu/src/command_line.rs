@@ -34,16 +34,16 @@ pub fn arguments(spec: &VmSpec, accelerator: Accelerator, nbd_socket: &Path) -> 
     line.flag("-no-user-config").flag("-nodefaults");
     line.option("-display", "none");
     let shares_memory = spec.disk_bus == VmDiskBus::VhostUser;
-    let memory_megabytes = spec.memory_bytes >> 20;
+    let memory_kibibytes = (spec.memory_bytes >> 10) + odd_kibibytes(accelerator);
     let memory = if shares_memory { ",memory-backend=memory" } else { "" };
     line.option("-machine", format!("q35,accel={}{memory}", accelerator.qemu_name()));
     if shares_memory {
-        let memory = format!("memory-backend-memfd,id=memory,size={memory_megabytes}M,share=on");
+        let memory = format!("memory-backend-memfd,id=memory,size={memory_kibibytes}K,share=on");
         line.option("-object", memory);
     }
     line.option("-cpu", accelerator.processor());
     line.option("-smp", spec.processors);
-    line.option("-m", format!("{memory_megabytes}M"));
+    line.option("-m", format!("{memory_kibibytes}K"));
     // What the guest has done to itself is asked for, and not guessed from how the process has ended.
     line.flag("-no-shutdown");
     line.flag("-S");
@@ -72,6 +72,19 @@ pub fn arguments(spec: &VmSpec, accelerator: Accelerator, nbd_socket: &Path) -> 
         line.option("-append", arguments);
     }
     line.0
+}
+
+/// What a machine's memory is larger by, in KiB.
+///
+/// Where QEMU translates, it has to be told of a page that is sent before it notes the next change of that page. For memory of a multiple of
+/// 256 KiB, versions before 9.0 forget that, so a machine that moves can lose what its guest writes meanwhile. With anything else they go
+/// through it page by page, and tell of each. Other versions have the same, as both sides of a move need to.
+fn odd_kibibytes(accelerator: Accelerator) -> u64 {
+    match accelerator {
+        Accelerator::Kvm => 0,
+        // QEMU rounds up to this.
+        Accelerator::Tcg => 8,
+    }
 }
 
 /// A command line under construction.

@@ -29,7 +29,7 @@ fn the_disk_is_opened_by_the_run_at_the_nodes_own_socket_and_errors_pause_the_gu
     assert!(disk.contains("server.path=/clusters/a,,b/n1/nbd.sock,"), "{disk}");
     assert!(disk.contains(&format!("export=vm:{}:7,", spec.disk.vm)), "{disk}");
     assert!(line.iter().any(|word| word.contains("werror=stop,rerror=stop")));
-    assert_eq!(values(&line, "-m"), ["512M"]);
+    assert_eq!(values(&line, "-m"), ["524296K"], "no multiple of 256 KiB, where it is translated");
     assert_eq!(values(&line, "-smp"), ["3"]);
     assert_eq!(values(&line, "-kernel"), [] as [&str; 0]);
     assert_eq!(values(&line, "-uuid"), [spec.disk.vm.to_string()]);
@@ -42,7 +42,7 @@ fn a_shared_disk_is_at_a_socket_of_its_own_and_so_is_the_guests_memory() {
     let words = line(&spec);
     let id = format!("disk-{}-7", spec.disk.vm);
     assert_eq!(values(&words, "-machine"), ["q35,accel=tcg,memory-backend=memory"]);
-    assert_eq!(values(&words, "-object"), ["memory-backend-memfd,id=memory,size=512M,share=on"]);
+    assert_eq!(values(&words, "-object"), ["memory-backend-memfd,id=memory,size=524296K,share=on"]);
     assert!(
         values(&words, "-chardev").contains(&format!("socket,id={id},path=disk.sock,reconnect=1").as_str())
     );
