@@ -27,7 +27,7 @@ use spandrel_shared::canary::{self, Bug};
 
 use crate::allocator::{Run, Runs};
 use crate::cache_drive::CacheArea;
-use crate::commit::{Change, Waiter};
+use crate::change::{Change, Waiter};
 use crate::error::StoreError;
 use crate::format::journal::{GROUP_BYTES_MAX, Record, record_bytes};
 use crate::format::map::{PageEntry, PagePointer, encode_leaf, encode_slab_root};

@@ -27,23 +27,18 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use smallvec::smallvec;
-use spandrel_platform::sync::{OneshotReceiver, OneshotSender, Queue, oneshot};
+use spandrel_platform::sync::Queue;
 use spandrel_platform::{Buffer, DriveError, DriveErrorKind, DriveOperation, Platform};
-use spandrel_shared::canary::{self, Bug};
-use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{BLOCK_BYTES, CopyId, Epoch, PAGE_BLOCKS, Version};
+use spandrel_shared::{BLOCK_BYTES, Epoch};
 
-use crate::allocator::Run;
+use crate::change::{Change, DataRun, Urgency};
 use crate::error::StoreError;
 use crate::format::journal::{
-    GROUP_BYTES_MAX, GROUP_HEADER_BYTES, GroupHeader, GroupWriter, LISTED_RECORD_BYTES, MappingRecord,
-    RECORD_BLOCKS_MAX, Record, record_bytes,
+    GROUP_BYTES_MAX, GROUP_HEADER_BYTES, GroupHeader, GroupWriter, LISTED_RECORD_BYTES, Record, record_bytes,
 };
-use crate::format::map::Mapping;
-use crate::format::root::JournalPosition;
+use crate::journal_state::JournalState;
 use crate::layout::Layout;
-use crate::map_memory::{PagePlace, pages_changed_in_part};
+use crate::map_memory::PagePlace;
 use crate::media::Flushed;
 use crate::state::State;
 use crate::store::{Inner, PendingChanges};
@@ -51,9 +46,6 @@ use crate::store::{Inner, PendingChanges};
 /// Bytes of what takes the changes of one group back at most: if all their data are found missing, the records that say
 /// so fit one group too.
 const UNDO_BYTES_MAX: usize = GROUP_BYTES_MAX - GROUP_HEADER_BYTES;
-
-/// Bytes of one of these records.
-const UNDO_RECORD_BYTES: usize = 32;
 
 /// Bytes of marks in one group at most, so that there is room for changes as well.
 const MARK_BYTES_MAX: usize = GROUP_BYTES_MAX / 2;
@@ -66,273 +58,6 @@ const UNDO_RESERVE_BYTES: u64 = 2 * GROUP_BYTES_MAX as u64;
 
 /// A journal that gets no group for so long is closed.
 const CLOSE_AFTER: Duration = Duration::from_secs(1);
-
-/// Data blocks at consecutive places.
-pub(crate) struct DataRun {
-    pub(crate) block: u32,
-    pub(crate) data: Buffer,
-}
-
-/// Something that becomes durable as a whole, in one group.
-pub(crate) struct Change {
-    records: Vec<Record>,
-    data: Vec<DataRun>,
-    /// Whether its records name blocks that were allocated for it.
-    names_new_blocks: bool,
-    /// Whether what these will hold is written with its group.
-    brings_data: bool,
-    /// Whether it moves blocks.
-    is_move: bool,
-    /// Which, and from where, until its group is made.
-    moves: Vec<MovedRun>,
-    /// The epoch that the counters in `records` belong to.
-    epoch: Option<(u32, Epoch)>,
-    urgency: Urgency,
-    done: Option<Waiter>,
-}
-
-/// Blocks of a slab that lie one behind the other, there and where they have been moved to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MovedRun {
-    pub(crate) slab_slot: u32,
-    pub(crate) copy: CopyId,
-    pub(crate) first: u32,
-    /// The first physical block that holds them now.
-    pub(crate) block: u32,
-    /// What they were mapped to when they were read.
-    pub(crate) former: Vec<Mapping>,
-}
-
-impl MovedRun {
-    pub(crate) fn to(&self) -> Run {
-        Run { first: self.block, count: self.former.len() as u32 }
-    }
-
-    /// Whether a block of a slab, and the place that was taken for it, lie behind these, and one record can name them all.
-    pub(crate) fn is_continued_by(&self, slab_slot: u32, block: u32, to: u32) -> bool {
-        let count = self.former.len() as u32;
-        count < RECORD_BLOCKS_MAX
-            && (slab_slot, block, to) == (self.slab_slot, self.first + count, self.block + count)
-    }
-
-    /// What is said of those blocks that are still where they were read, and the places that were taken for the others.
-    fn still_there(&self, state: &State) -> (Vec<Record>, Vec<Run>) {
-        let slab = state.slabs.get(self.slab_slot).filter(|slab| slab.copy == self.copy);
-        let is_there = |(block, former): (u32, &Mapping)| {
-            // What is mapped to the area is in memory.
-            let is_same = slab.is_some_and(|slab| slab.mapping_in_memory(block) == Some(*former));
-            if !is_same {
-                witness::reached(Rare::DestageMetNewer);
-            }
-            is_same || canary::is_planted(Bug::DestageOverNewer)
-        };
-        let there: Vec<bool> = (self.first..).zip(&self.former).map(is_there).collect();
-        let (mut records, mut unneeded, mut done) = (Vec::new(), Vec::new(), 0);
-        for part in there.chunk_by(|one, other| one == other) {
-            let (at, count) = (done as u32, part.len() as u32);
-            let run = Run { first: self.block + at, count };
-            if part[0] && slab.is_some() {
-                let former = &self.former[done..done + part.len()];
-                records.push(Record::Heal(MappingRecord {
-                    slab_slot: self.slab_slot,
-                    first: self.first + at,
-                    counter: 0,
-                    block: run.first,
-                    checksums: former.iter().map(|mapping| mapping.checksum).collect(),
-                }));
-            } else {
-                unneeded.push(run);
-            }
-            done += part.len();
-        }
-        (records, unneeded)
-    }
-}
-
-/// What of the journal's last room a change may use, and what may come before it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Urgency {
-    Ordinary,
-    /// It lets a checkpoint go on.
-    Checkpoint,
-    /// It takes back what the group before said. Nothing comes between.
-    Undo,
-}
-
-/// Who waits for a change, and what it is told when the change is durable.
-pub(crate) struct Waiter {
-    sender: OneshotSender<Result<(), StoreError>>,
-    answer: Result<(), StoreError>,
-}
-
-impl Waiter {
-    pub(crate) fn new() -> (Self, OneshotReceiver<Result<(), StoreError>>) {
-        let (sender, receiver) = oneshot();
-        (Self { sender, answer: Ok(()) }, receiver)
-    }
-}
-
-impl Change {
-    pub(crate) fn records(records: Vec<Record>) -> Self {
-        Self {
-            records,
-            data: Vec::new(),
-            names_new_blocks: false,
-            brings_data: false,
-            is_move: false,
-            moves: Vec::new(),
-            epoch: None,
-            urgency: Urgency::Ordinary,
-            done: None,
-        }
-    }
-
-    /// A change that says where blocks have been moved to. What it says is settled when its group is made.
-    pub(crate) fn moving(moves: Vec<MovedRun>) -> Self {
-        Self { moves, is_move: true, names_new_blocks: true, ..Self::records(Vec::new()) }
-    }
-
-    /// A change that takes back what another one did, and then refuses that other one.
-    fn undo(records: Vec<Record>, refused: Option<Waiter>) -> Self {
-        let done = refused.map(|waiter| Waiter { answer: Err(StoreError::NoRoom), ..waiter });
-        Self { done, urgency: Urgency::Undo, ..Self::records(records) }
-    }
-
-    pub(crate) fn for_checkpoint(self) -> Self {
-        Self { urgency: Urgency::Checkpoint, ..self }
-    }
-
-    pub(crate) fn with_data(self, data: Vec<DataRun>) -> Self {
-        Self { data, names_new_blocks: true, brings_data: true, ..self }
-    }
-
-    /// What the blocks that its records name will hold is written already, and as durable as its group when that is.
-    pub(crate) fn with_written_data(self) -> Self {
-        Self { names_new_blocks: true, ..self }
-    }
-
-    pub(crate) fn in_epoch(mut self, volume_slot: u32, epoch: Epoch) -> Self {
-        self.epoch = Some((volume_slot, epoch));
-        self
-    }
-
-    pub(crate) fn awaited_by(mut self, waiter: Waiter) -> Self {
-        self.done = Some(waiter);
-        self
-    }
-
-    fn finish(self) {
-        if let Some(waiter) = self.done {
-            waiter.sender.send(waiter.answer);
-        }
-    }
-
-    pub(crate) fn fail(self, error: StoreError) {
-        if let Some(waiter) = self.done {
-            waiter.sender.send(Err(error));
-        }
-    }
-
-    /// The blocks that were allocated for it.
-    fn allocated(&self) -> impl Iterator<Item = Run> + '_ {
-        let records = if self.names_new_blocks { &self.records[..] } else { &[] };
-        records.iter().filter_map(|record| match record {
-            Record::Write(mapping) | Record::Heal(mapping) => Some(run_of(mapping)),
-            _ => None,
-        })
-    }
-
-    /// Bytes of the records that take it back, at most: see [`undo_records`].
-    fn undo_bytes_max(&self) -> usize {
-        let records = if self.brings_data { &self.records[..] } else { &[] };
-        let undo_records_max = |record: &Record| match record {
-            // The list can have an entry for each block.
-            Record::Write(mapping) => blocks_and_pages(mapping) + 1 + mapping.count() as usize,
-            Record::Heal(mapping) => blocks_and_pages(mapping),
-            _ => 0,
-        };
-        records.iter().map(|record| undo_records_max(record) * UNDO_RECORD_BYTES).sum()
-    }
-
-    fn journal_bytes(&self) -> usize {
-        self.records.iter().map(record_bytes).sum()
-    }
-
-    /// Leaves that must be in memory for it, at most.
-    fn leaves_max(&self) -> usize {
-        self.records.iter().map(|record| pages_changed_in_part(record).len()).sum()
-    }
-}
-
-/// Where the journal stands. Positions are counted in sectors since the drive was attached, skipped
-/// ones included, so that head minus tail is what is in use.
-#[derive(Clone)]
-pub(crate) struct JournalState {
-    /// The next group's place.
-    pub(crate) next: JournalPosition,
-    head: u64,
-    tail: u64,
-    /// The generation of the newest durable root.
-    pub(crate) root_generation: u64,
-    /// The newest group that is durable with all its data.
-    confirmed_sequence: u64,
-    /// Whether the last group holds nothing but marks, or none has come since the last root.
-    is_closed: bool,
-}
-
-impl JournalState {
-    pub(crate) fn new(next: JournalPosition, used_sectors: u64, root_generation: u64) -> Self {
-        // The root that the attach writes makes all groups before it unneeded.
-        let confirmed_sequence = next.sequence - 1;
-        Self { next, head: used_sectors, tail: 0, root_generation, confirmed_sequence, is_closed: true }
-    }
-
-    fn used_sectors(&self) -> u64 {
-        self.head - self.tail
-    }
-
-    /// What the journal is given back to, once a root names the place of the next group.
-    pub(crate) fn head(&self) -> u64 {
-        self.head
-    }
-
-    pub(crate) fn release_to(&mut self, tail: u64) {
-        self.tail = tail;
-    }
-
-    /// Whether it is time for a checkpoint: three quarters of what ordinary groups may use are in use. Each writes all map pages that
-    /// have changed, which under random writes are nearly all: the later, the less they cost for each write. What is left is
-    /// far more than comes while they are written; and so much more is read after a crash.
-    fn is_filling_up(&self, layout: &Layout, reserve_bytes: u64) -> bool {
-        let ordinary_bytes =
-            layout.journal_bytes().saturating_sub(2 * GROUP_BYTES_MAX as u64 + reserve_bytes);
-        4 * self.used_sectors() * u64::from(layout.sector_bytes) >= 3 * ordinary_bytes
-    }
-
-    fn has_room(&self, bytes: usize, layout: &Layout, reserve_bytes: u64) -> bool {
-        // A group that does not fit before the ring's end wastes fewer sectors than it takes.
-        let sectors = 2 * bytes.div_ceil(layout.sector_bytes as usize) as u64;
-        let reserve = reserve_bytes.div_ceil(u64::from(layout.sector_bytes));
-        self.used_sectors() + sectors + reserve <= u64::from(layout.journal_sectors())
-    }
-
-    /// Chooses the place of a group of `bytes` and moves on behind it.
-    fn place(&mut self, bytes: usize, layout: &Layout) -> u32 {
-        let sectors = bytes.div_ceil(layout.sector_bytes as usize) as u32;
-        let left = layout.journal_sectors() - self.next.sector;
-        if sectors > left {
-            self.head += u64::from(left);
-            self.next.sector = 0;
-            self.next.lap += 1;
-        }
-        let sector = self.next.sector;
-        self.head += u64::from(sectors);
-        self.next.sector += sectors;
-        let misplaced = u32::from(canary::is_planted(Bug::MisplaceGroupBefore));
-        self.next.previous_sector = Some(sector + misplaced);
-        sector
-    }
-}
 
 /// The commit task of a store. Ends when the store fails.
 pub(crate) async fn run<P: Platform>(inner: Rc<Inner<P>>) {
@@ -527,12 +252,7 @@ fn take_moves(state: &mut State, moves: &Queue<Change>) -> Vec<Change> {
     while bytes < MOVE_BYTES_MAX
         && let Some(mut change) = moves.try_pop()
     {
-        for run in std::mem::take(&mut change.moves) {
-            let (records, unneeded) = run.still_there(state);
-            change.records.extend(records);
-            let allocator = state.allocator.as_mut().expect("an attached store has its free blocks counted");
-            unneeded.into_iter().for_each(|run| allocator.free_now(run));
-        }
+        change.settle_moves(state);
         bytes += change.journal_bytes();
         taken.push(change);
     }
@@ -617,12 +337,12 @@ async fn write_group<P: Platform>(
     note_closing(inner, is_closing);
     let mut state = inner.state.borrow_mut();
     for change in &group.changes {
-        apply(&mut state, change);
+        change.apply(&mut state);
     }
     let reserve_bytes = reserve_bytes(&state);
     // In front of all that waits, in their own order.
     for change in undone.into_iter().rev() {
-        pending.push_front(undo(&mut state, change));
+        pending.push_front(change.undo(&mut state));
     }
     state.let_go_of_leaves(&pages);
     state.evict_leaves(0);
@@ -739,60 +459,15 @@ fn refuse_group<P: Platform>(inner: &Inner<P>, group: OutgoingGroup) -> Result<(
             detail: "no room to take a change back that lacked room".to_owned(),
         });
     }
-    let before = JournalState { tail: inner.journal.borrow().tail, ..group.before };
-    let root_generation = inner.journal.borrow().root_generation;
-    *inner.journal.borrow_mut() = JournalState { root_generation, ..before };
+    inner.journal.borrow_mut().go_back_to(group.before);
     group.changes.into_iter().for_each(|change| refuse(inner, change));
     Ok(())
 }
 
 /// Answers a change of which nothing was written, or nothing that counts.
 pub(crate) fn refuse<P: Platform>(inner: &Inner<P>, change: Change) {
-    let moved = change.moves.iter().map(MovedRun::to);
-    inner.with_allocator(|allocator| change.allocated().chain(moved).for_each(|run| allocator.free_now(run)));
+    inner.with_allocator(|allocator| change.free(allocator));
     change.fail(StoreError::NoRoom);
-}
-
-fn run_of(mapping: &MappingRecord) -> Run {
-    Run { first: mapping.block, count: mapping.count() }
-}
-
-/// Makes durable records part of the state.
-fn apply(state: &mut State, change: &Change) {
-    for record in &change.records {
-        if change.names_new_blocks
-            && let Record::Write(mapping) | Record::Heal(mapping) = record
-            && state.slabs.get(mapping.slab_slot).is_none()
-            && let Some(allocator) = &mut state.allocator
-        {
-            // The slab was removed while its data were on their way.
-            allocator.free_now(run_of(mapping));
-            continue;
-        }
-        match record {
-            Record::Heal(mapping) if change.is_move => state.apply_move(mapping),
-            _ => state.apply(record),
-        }
-    }
-}
-
-/// The change that takes `change` back: its records are durable, and data of it are missing. They
-/// were not applied, so the state says what is true instead, and no recovery shall see them
-/// without that. The waiter is told when this is durable.
-fn undo(state: &mut State, change: Change) -> Change {
-    let epoch = change.epoch.map(|(_, epoch)| epoch);
-    let records = change.records.iter().flat_map(|record| match record {
-        Record::Write(mapping) => undo_records(state, mapping, epoch),
-        Record::Heal(mapping) => undo_records(state, mapping, None),
-        _ => Vec::new(),
-    });
-    let records: Vec<Record> = records.collect();
-    let bytes: usize = records.iter().map(record_bytes).sum();
-    assert!(bytes <= change.undo_bytes_max(), "{bytes} bytes take a change back, and were not counted on");
-    if let Some(allocator) = &mut state.allocator {
-        change.allocated().for_each(|run| allocator.free_now(run));
-    }
-    Change::undo(records, change.done)
 }
 
 /// Joins writes that lie behind each other: what was allocated together goes out together.
@@ -816,40 +491,6 @@ fn count_bytes<P: Platform>(inner: &Inner<P>, data: &[DataRun], group: &Outgoing
     statistics.journal_bytes += group.journal.len() as u64;
     statistics.data_bytes += data.iter().map(|run| run.data.len() as u64).sum::<u64>();
     statistics.journal_laps = u64::from(inner.journal.borrow().next.lap);
-}
-
-/// The blocks of a mapping, and the pages that they lie in.
-fn blocks_and_pages(mapping: &MappingRecord) -> usize {
-    let (first, last) = (mapping.first, mapping.first + mapping.count() - 1);
-    (mapping.count() + 1 + last / PAGE_BLOCKS - first / PAGE_BLOCKS) as usize
-}
-
-/// The records that make the blocks of `mapping` what the state says they are, their pages and, for
-/// a write, the list as well.
-fn undo_records(state: &State, mapping: &MappingRecord, epoch: Option<Epoch>) -> Vec<Record> {
-    let slab_slot = mapping.slab_slot;
-    let Some(slab) = state.slabs.get(slab_slot) else { return Vec::new() };
-    let block_record = |block| match slab.mapping(block) {
-        Mapping::NONE => Record::Trim { slab_slot, first: block, count: 1, counter: 0 },
-        former => Record::Heal(MappingRecord {
-            slab_slot,
-            first: block,
-            counter: 0,
-            block: former.block,
-            checksums: smallvec![former.checksum],
-        }),
-    };
-    let (first, end) = (mapping.first, mapping.first + mapping.count());
-    let mut records: Vec<Record> = (first..end).map(block_record).collect();
-    for page in first / PAGE_BLOCKS..=(end - 1) / PAGE_BLOCKS {
-        let entry = slab.pages[page as usize].entry;
-        records.push(Record::SetPageVersion { slab_slot, page, version: entry.version, whole: entry.whole });
-    }
-    if let (Some(epoch), Some(volume)) = (epoch, state.volumes.get(slab.volume_slot)) {
-        let key = (Version::new(epoch, mapping.counter), slab_slot, first);
-        records.extend(volume.listing_records(key, mapping.count()));
-    }
-    records
 }
 
 /// Completes when the next change's group has room in the journal and may change leaves, or something else is to be done first. If

@@ -24,7 +24,7 @@ use spandrel_shared::checksum::BlockChecksum;
 use spandrel_shared::{BLOCK_BYTES, PAGE_BLOCKS};
 
 use crate::allocator::{Allocator, Run};
-use crate::commit::{Change, DataRun, MovedRun};
+use crate::change::{Change, DataRun, MovedRun};
 use crate::error::StoreError;
 use crate::format::map::Mapping;
 use crate::map_memory::PagePlace;

@@ -9,7 +9,7 @@
 //! clients write goes there first, to be moved later. See `media`, `cache_drive`, `cache_policy` and `destage`.
 //!
 //! Reading order: `format` (what stands on the drive), `layout` (where),
-//! `state` (what is held in memory and how a record changes it), `store` (requests), `commit`
+//! `state` (what is held in memory and how a record changes it), `store` (requests), `change` and `commit`
 //! (how they become durable), `read`, `checkpoint`, `recovery`; `map_memory` (what of the maps is in memory).
 
 mod ahead;
@@ -17,6 +17,7 @@ mod allocator;
 mod attach;
 mod cache_drive;
 mod cache_policy;
+mod change;
 mod checkpoint;
 mod commit;
 mod destage;
@@ -25,6 +26,7 @@ mod error;
 mod foreign;
 pub mod format;
 mod journal_reader;
+mod journal_state;
 mod latched_drive;
 pub mod layout;
 mod map_memory;

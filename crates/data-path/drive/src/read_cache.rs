@@ -17,7 +17,8 @@ use spandrel_platform::{Buffer, Platform};
 use spandrel_shared::BLOCK_BYTES;
 
 use crate::allocator::Run;
-use crate::commit::{DataRun, merge};
+use crate::change::DataRun;
+use crate::commit::merge;
 use crate::layout::Layout;
 use crate::map_memory::STEP_INTERVAL;
 use crate::store::Inner;
