@@ -120,8 +120,10 @@ impl<P: Platform> LoadThread<P> {
         task: Task,
         assignments: Vec<Assignment>,
     ) -> Result<Self, Error> {
-        let connects =
-            assignments.into_iter().map(|assignment| connect_one(platform, spec, task, assignment));
+        // The other load threads have as many.
+        let clients = u32::try_from(assignments.len()).unwrap_or(u32::MAX).saturating_mul(spec.load_threads);
+        let connect = |assignment| connect_one(platform, spec, task, assignment, clients);
+        let connects = assignments.into_iter().map(connect);
         let clients = join_all(connects).await.into_iter().collect::<Result<_, _>>()?;
         let source = WriteSource::new(platform.buffers(), spec);
         Ok(Self { platform: platform.clone(), spec: spec.clone(), clients, source })
@@ -232,6 +234,7 @@ async fn connect_one<P: Platform>(
     spec: &CellSpec,
     task: Task,
     assignment: Assignment,
+    clients: u32,
 ) -> Result<Connected<P>, Error> {
     let target = &assignment.target;
     let workload = |export: &Export| {
@@ -258,7 +261,7 @@ async fn connect_one<P: Platform>(
             let spec = CellSpec { load_threads: 1, ..spec.clone() };
             let (client, name) = (assignment.number, target.name.clone());
             let preparation = Preparation { client, name, task, spec };
-            Medium::Guest(GuestSession::open(platform, socket, preparation).await?)
+            Medium::Guest(GuestSession::open(platform, socket, preparation, clients).await?)
         }
     };
     Ok(Connected { assignment, medium })

@@ -13,8 +13,9 @@ use super::words::{GuestCost, Line, Order, Plan, Preparation, ProgressCounts, Re
 use crate::tally::{ClientCounters, ClientTally};
 use crate::times::LoadTimes;
 
-/// How long a guest may take until it is ready: it may have to boot first.
+/// How long a guest may take until it is ready: so long, as it may have to boot first, and so much longer for each that boots beside it.
 const READY_TIME_MAX: Duration = Duration::from_secs(180);
+const READY_TIME_EACH: Duration = Duration::from_secs(10);
 
 /// How much is taken in at once, in bytes.
 const RECEIVE_BYTES: usize = 64 << 10;
@@ -37,7 +38,7 @@ pub(crate) struct GuestSession<C> {
 }
 
 impl<C: Connection> GuestSession<C> {
-    /// Has the load generator of the guest behind `socket` make a load ready.
+    /// Has the load generator of the guest behind `socket` make a load ready, one of so many `guests`.
     ///
     /// # Errors
     /// `FLEET_GUEST_SILENT`, or what the guest says.
@@ -45,6 +46,7 @@ impl<C: Connection> GuestSession<C> {
         platform: &P,
         socket: &str,
         preparation: Preparation,
+        guests: u32,
     ) -> Result<Self, Error> {
         let name = preparation.name.clone();
         let silent = |why: String| {
@@ -69,9 +71,9 @@ impl<C: Connection> GuestSession<C> {
         load.say(Order::Prepare(Box::new(preparation)));
         let mut session =
             Self { load: Rc::new(load), words: Words::default(), buffer: vec![0; RECEIVE_BYTES] };
-        let ready = before(platform, platform.now() + READY_TIME_MAX, session.ready()).await;
-        match ready.unwrap_or_else(|| Ok(Err(format!("it says nothing for {} s", READY_TIME_MAX.as_secs()))))
-        {
+        let time_max = READY_TIME_MAX + READY_TIME_EACH * guests;
+        let ready = before(platform, platform.now() + time_max, session.ready()).await;
+        match ready.unwrap_or_else(|| Ok(Err(format!("it says nothing for {} s", time_max.as_secs())))) {
             Ok(Ok(())) => Ok(session),
             Ok(Err(why)) => Err(silent(why)),
             Err(error) => Err(error),
