@@ -11,7 +11,7 @@ use spandrel_vm::VmSpec;
 use spandrel_vm::disk::DiskName;
 
 use crate::folder::{CONSOLE_LOG, CONSOLE_SOCKET, DISK_SOCKET, INCOMING_SOCKET, LOAD_SOCKET, QMP_SOCKET};
-use crate::probe::Accelerator;
+use crate::probe::{Accelerator, Emulator, QemuVersion};
 
 /// How long a guest's I/O waits for the node's NBD server when that is away, before it fails and the guest is paused: longer
 /// than any restart takes.
@@ -20,6 +20,9 @@ const RECONNECT_DELAY_S: u32 = 3600;
 /// How often QEMU tries to reach its disk while the node is away that shares the guest's memory, in seconds.
 const RECONNECT_S: u32 = 1;
 
+/// The first version that is told so in milliseconds. Later ones are not told in seconds any more.
+const RECONNECTS_IN_MILLISECONDS: QemuVersion = QemuVersion(9, 2);
+
 /// The most queues of a disk that shares the guest's memory.
 pub const QUEUES_MAX: u16 = 8;
 
@@ -27,7 +30,8 @@ pub const QUEUES_MAX: u16 = 8;
 pub const LOAD_PORT: &str = "spandrel.load";
 
 /// The arguments of QEMU for a virtual machine whose disk is served at `nbd_socket`, if not within its folder.
-pub fn arguments(spec: &VmSpec, accelerator: Accelerator, nbd_socket: &Path) -> Vec<String> {
+pub fn arguments(spec: &VmSpec, emulator: Emulator, nbd_socket: &Path) -> Vec<String> {
+    let accelerator = emulator.accelerator;
     let mut line = Line::default();
     line.option("-name", format!("{},process=spandrel-vm", escaped(&spec.name)));
     line.option("-uuid", spec.disk.vm);
@@ -54,7 +58,7 @@ pub fn arguments(spec: &VmSpec, accelerator: Accelerator, nbd_socket: &Path) -> 
         format!("socket,id=console,path={CONSOLE_SOCKET},server=on,wait=off,logfile={CONSOLE_LOG}"),
     );
     line.option("-serial", "chardev:console");
-    line.disk(spec, nbd_socket);
+    line.disk(spec, emulator.version, nbd_socket);
     line.option("-device", "virtio-rng-pci");
     line.option("-netdev", "user,id=network");
     line.option("-device", "virtio-net-pci,netdev=network,romfile=");
@@ -101,7 +105,7 @@ impl Line {
         self.flag(name).0.push(value.to_string());
     }
 
-    fn disk(&mut self, spec: &VmSpec, nbd_socket: &Path) {
+    fn disk(&mut self, spec: &VmSpec, version: QemuVersion, nbd_socket: &Path) {
         // A kernel that is given comes first by itself.
         let boots_first = if spec.boot == VmBoot::Disk { ",bootindex=0" } else { "" };
         match spec.disk_bus {
@@ -120,8 +124,12 @@ impl Line {
             }
             VmDiskBus::VhostUser => {
                 let id = shared_disk(spec.disk);
-                let socket = format!("socket,id={id},path={DISK_SOCKET},reconnect={RECONNECT_S}");
-                self.option("-chardev", socket);
+                let reconnect = if version < RECONNECTS_IN_MILLISECONDS {
+                    format!("reconnect={RECONNECT_S}")
+                } else {
+                    format!("reconnect-ms={}", RECONNECT_S * 1000)
+                };
+                self.option("-chardev", format!("socket,id={id},path={DISK_SOCKET},{reconnect}"));
                 let queues = spec.processors.min(QUEUES_MAX);
                 let device = format!("vhost-user-blk-pci,chardev={id},num-queues={queues}{boots_first}");
                 self.option("-device", device);

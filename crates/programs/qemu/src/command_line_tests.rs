@@ -3,6 +3,8 @@ use spandrel_vm::disk::DiskName;
 
 use super::*;
 
+const EMULATOR: Emulator = Emulator { accelerator: Accelerator::Tcg, version: QemuVersion(7, 2) };
+
 fn spec(boot: VmBoot) -> VmSpec {
     VmSpec {
         name: "web".to_owned(),
@@ -24,7 +26,7 @@ fn values<'l>(line: &'l [String], option: &str) -> Vec<&'l str> {
 #[test]
 fn the_disk_is_opened_by_the_run_at_the_nodes_own_socket_and_errors_pause_the_guest() {
     let spec = spec(VmBoot::Disk);
-    let line = arguments(&spec, Accelerator::Tcg, Path::new("/clusters/a,b/n1/nbd.sock"));
+    let line = arguments(&spec, EMULATOR, Path::new("/clusters/a,b/n1/nbd.sock"));
     let disk = values(&line, "-blockdev")[0];
     assert!(disk.contains("server.path=/clusters/a,,b/n1/nbd.sock,"), "{disk}");
     assert!(disk.contains(&format!("export=vm:{}:7,", spec.disk.vm)), "{disk}");
@@ -38,13 +40,19 @@ fn the_disk_is_opened_by_the_run_at_the_nodes_own_socket_and_errors_pause_the_gu
 #[test]
 fn a_shared_disk_is_at_a_socket_of_its_own_and_so_is_the_guests_memory() {
     let mut spec = VmSpec { disk_bus: VmDiskBus::VhostUser, ..spec(VmBoot::Disk) };
-    let line = |spec: &VmSpec| arguments(spec, Accelerator::Tcg, Path::new("/nbd.sock"));
+    let line = |spec: &VmSpec| arguments(spec, EMULATOR, Path::new("/nbd.sock"));
     let words = line(&spec);
     let id = format!("disk-{}-7", spec.disk.vm);
     assert_eq!(values(&words, "-machine"), ["q35,accel=tcg,memory-backend=memory"]);
     assert_eq!(values(&words, "-object"), ["memory-backend-memfd,id=memory,size=524296K,share=on"]);
     assert!(
         values(&words, "-chardev").contains(&format!("socket,id={id},path=disk.sock,reconnect=1").as_str())
+    );
+    let newer = Emulator { version: QemuVersion(9, 2), ..EMULATOR };
+    let of_newer = arguments(&spec, newer, Path::new("/nbd.sock"));
+    assert!(
+        values(&of_newer, "-chardev")
+            .contains(&format!("socket,id={id},path=disk.sock,reconnect-ms=1000").as_str())
     );
     let device = format!("vhost-user-blk-pci,chardev={id},num-queues=3,bootindex=0");
     assert_eq!(values(&words, "-device")[0], device);
@@ -57,7 +65,7 @@ fn a_shared_disk_is_at_a_socket_of_its_own_and_so_is_the_guests_memory() {
 fn a_command_line_is_known_by_its_disk_and_its_run() {
     for disk_bus in [VmDiskBus::Nbd, VmDiskBus::VhostUser] {
         let spec = VmSpec { disk_bus, ..spec(VmBoot::Disk) };
-        let line = arguments(&spec, Accelerator::Tcg, Path::new("/nbd.sock"));
+        let line = arguments(&spec, EMULATOR, Path::new("/nbd.sock"));
         let is_of = |disk| is_of(line.iter().map(String::as_bytes), disk);
         assert!(is_of(spec.disk), "{disk_bus}");
         assert!(!is_of(DiskName { run: 77, ..spec.disk }), "another run");
@@ -69,7 +77,7 @@ fn a_command_line_is_known_by_its_disk_and_its_run() {
 fn one_that_moves_here_is_the_same_but_waits() {
     let here = spec(VmBoot::Disk);
     let arriving = VmSpec { is_arriving: true, ..here.clone() };
-    let line = |spec: &VmSpec| arguments(spec, Accelerator::Tcg, Path::new("/nbd.sock"));
+    let line = |spec: &VmSpec| arguments(spec, EMULATOR, Path::new("/nbd.sock"));
     assert_eq!(values(&line(&here), "-incoming"), [] as [&str; 0]);
     let waits = line(&arriving);
     assert_eq!(values(&waits, "-incoming"), ["unix:incoming.sock"]);
@@ -85,7 +93,8 @@ fn a_kernel_is_given_with_its_arguments_as_one_word() {
         initrd: Some("/boot/initrd".to_owned()),
         arguments: "console=ttyS0 panic=-1".to_owned(),
     };
-    let line = arguments(&spec(boot), Accelerator::Kvm, Path::new("/n.sock"));
+    let line =
+        arguments(&spec(boot), Emulator { accelerator: Accelerator::Kvm, ..EMULATOR }, Path::new("/n.sock"));
     assert_eq!(values(&line, "-kernel"), ["/boot/vmlinuz"]);
     assert_eq!(values(&line, "-initrd"), ["/boot/initrd"]);
     assert_eq!(values(&line, "-append"), ["console=ttyS0 panic=-1"]);

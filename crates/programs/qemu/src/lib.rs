@@ -32,5 +32,5 @@ pub mod qemu;
 pub use console::VmConsole;
 pub use disk::{ServeDisk, ServedDisk};
 pub use from_node::{OpenOutgoing, Outgoing, QemuOfNode};
-pub use probe::Accelerator;
+pub use probe::Emulator;
 pub use qemu::{Qemu, QemuOptions};

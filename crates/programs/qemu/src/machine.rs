@@ -486,7 +486,7 @@ fn spawn(options: &QemuOptions, folder: &VmFolder, spec: &VmSpec) -> Result<Proc
     };
     let log = File::create(folder.join(QEMU_LOG)).map_err(cannot)?;
     let child = Command::new(&options.program)
-        .args(arguments(spec, options.accelerator, &options.nbd_socket))
+        .args(arguments(spec, options.emulator, &options.nbd_socket))
         .current_dir(folder.path())
         .stdin(Stdio::null())
         .stdout(log.try_clone().map_err(cannot)?)

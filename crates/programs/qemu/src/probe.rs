@@ -1,4 +1,4 @@
-//! Whether hardware virtualization works, found out by a start.
+//! What QEMU there is, and whether hardware virtualization works with it, found out by a start.
 //!
 //! That `/dev/kvm` is there says little: where this machine is itself a virtual one, it may be there and run no ordinary
 //! guest. So a guest is started whose firmware is all that it has: it goes the way that every kernel goes, from real mode to
@@ -35,6 +35,31 @@ impl Accelerator {
     }
 }
 
+/// QEMU, as it is on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Emulator {
+    /// What runs the processors of virtual machines.
+    pub accelerator: Accelerator,
+    /// What it is told differently from version to version.
+    pub version: QemuVersion,
+}
+
+/// A version of QEMU: its first two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct QemuVersion(pub u32, pub u32);
+
+impl QemuVersion {
+    /// Of one that does not say it in words that are known: probably it is newer than they are.
+    const UNKNOWN: Self = Self(u32::MAX, 0);
+
+    /// From what QEMU says when it is asked.
+    fn of_words(words: &str) -> Option<Self> {
+        let (_, version) = words.split_once("version ")?;
+        let mut numbers = version.split(|letter: char| !letter.is_ascii_digit()).map(str::parse);
+        Some(Self(numbers.next()?.ok()?, numbers.next()?.ok()?))
+    }
+}
+
 /// How long the guest may take. It needs some milliseconds; QEMU's start, a part of a second.
 const TIME_MAX: Duration = Duration::from_secs(3);
 
@@ -67,9 +92,8 @@ const GUEST: &[u8] = &[
     0x00, 0x00, 0x00, 0x9a, 0xaf, 0x00, 0x1f, 0x00, 0x90, 0x00, 0x0f, 0x00,
 ];
 
-/// What works here with this QEMU, which is `None` if not even it can be started. The firmware is written to `folder` for the
-/// while.
-pub async fn probe(program: &Path, folder: &Path) -> Option<Accelerator> {
+/// This QEMU, which is `None` if it runs no guest. The firmware is written to `folder` for the while.
+pub async fn probe(program: &Path, folder: &Path) -> Option<Emulator> {
     let firmware_path = folder.join("probe.bin");
     std::fs::write(&firmware_path, firmware()).ok()?;
     let mut works = None;
@@ -81,7 +105,18 @@ pub async fn probe(program: &Path, folder: &Path) -> Option<Accelerator> {
     }
     // It says nothing about anything.
     let _ = std::fs::remove_file(firmware_path);
-    works
+    Some(Emulator { accelerator: works?, version: version(program).await })
+}
+
+/// What QEMU says that it is.
+async fn version(program: &Path) -> QemuVersion {
+    let said = tokio::process::Command::new(program).arg("-version").kill_on_drop(true).output();
+    let said = tokio::time::timeout(TIME_MAX, said).await;
+    let version = match &said {
+        Ok(Ok(said)) => QemuVersion::of_words(&String::from_utf8_lossy(&said.stdout)),
+        Ok(Err(_)) | Err(_) => None,
+    };
+    version.unwrap_or(QemuVersion::UNKNOWN)
 }
 
 fn firmware() -> Vec<u8> {

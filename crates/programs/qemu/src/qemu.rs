@@ -16,7 +16,7 @@ use tokio::io::AsyncWrite;
 use crate::disk::ServeDisk;
 use crate::folder::VmFolder;
 use crate::machine::Machine;
-use crate::probe::Accelerator;
+use crate::probe::Emulator;
 
 /// How long it is waited for those that are being started when all are to end, and how often it is looked.
 const STARTED_WITHIN: Duration = Duration::from_secs(10);
@@ -27,8 +27,8 @@ const LOOK_PAUSE: Duration = Duration::from_millis(50);
 pub struct QemuOptions {
     /// QEMU's program.
     pub program: PathBuf,
-    /// What runs processors.
-    pub accelerator: Accelerator,
+    /// What that is.
+    pub emulator: Emulator,
     /// The folder of all virtual machines of the node.
     pub folder: PathBuf,
     /// Where the node serves disks over NBD.
@@ -101,7 +101,7 @@ impl Qemu {
     pub fn host(&self) -> VmHost {
         VmHost {
             memory_bytes: self.options.memory_bytes,
-            accelerator: self.options.accelerator.qemu_name().to_owned(),
+            accelerator: self.options.emulator.accelerator.qemu_name().to_owned(),
         }
     }
 

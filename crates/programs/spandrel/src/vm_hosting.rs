@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use futures_util::FutureExt as _;
-use spandrel_qemu::{Accelerator, Outgoing, Qemu, QemuOptions};
+use spandrel_qemu::{Emulator, Outgoing, Qemu, QemuOptions};
 use spandrel_shared::size::format_size;
 use spandrel_shared::{Error, NodeId, VmId};
 
@@ -26,7 +26,7 @@ pub struct VmHosting {
     program: PathBuf,
     /// For each node, in bytes.
     memory_bytes: u64,
-    accelerator: OnceLock<Accelerator>,
+    emulator: OnceLock<Emulator>,
 }
 
 impl VmHosting {
@@ -37,25 +37,21 @@ impl VmHosting {
             arguments.vm_memory.unwrap_or_else(|| memory_of_this_server() / MEMORY_PART / nodes);
         // In the unit in which virtual machines have memory.
         let memory_bytes = memory_bytes >> 20 << 20;
-        (memory_bytes > 0).then(|| Self {
-            program: PROGRAM.into(),
-            memory_bytes,
-            accelerator: OnceLock::new(),
-        })
+        (memory_bytes > 0).then(|| Self { program: PROGRAM.into(), memory_bytes, emulator: OnceLock::new() })
     }
 
     /// Finds out what runs virtual machines here, which takes some seconds where hardware virtualization does not work.
     /// Whether anything does. `folder` is written to meanwhile.
     pub async fn probe(&self, folder: &Path) -> bool {
         match spandrel_qemu::probe::probe(&self.program, folder).await {
-            Some(accelerator) => {
+            Some(emulator) => {
                 let memory = format_size(self.memory_bytes);
                 tracing::info!(
                     "virtual machines run by {}, with {memory} for each node",
-                    accelerator.qemu_name()
+                    emulator.accelerator.qemu_name()
                 );
                 // Whoever else has found it out has found the same.
-                let _ = self.accelerator.set(accelerator);
+                let _ = self.emulator.set(emulator);
                 true
             }
             None => {
@@ -77,10 +73,10 @@ impl VmHosting {
         nbd_socket: PathBuf,
         nodes: Arc<dyn Nodes>,
     ) -> Result<(), Error> {
-        let Some(accelerator) = self.accelerator.get().copied() else { return Ok(()) };
+        let Some(emulator) = self.emulator.get().copied() else { return Ok(()) };
         let options = QemuOptions {
             program: self.program.clone(),
-            accelerator,
+            emulator,
             folder,
             nbd_socket,
             serve_disk: shared_disks(node.shards()),
