@@ -60,6 +60,9 @@ const ASKED_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long a shard that stops waits for the others at each step: longer than a step may take.
 const SIBLINGS_TIME_MAX: Duration = Duration::from_secs(15);
 
+/// The same where virtual machines are ended, whose guests are given some time.
+const MACHINES_TIME_MAX: Duration = Duration::from_secs(30);
+
 /// How long a stop tries to tell the cluster's state of damage that it has not heard of yet.
 const TOLD_TIME_MAX: Duration = Duration::from_secs(3);
 
@@ -303,11 +306,13 @@ impl<P: Platform, S: StateStore> Node<P, S> {
     pub async fn stop(&self) {
         let inner = &self.inner;
         inner.stop_vms().await;
+        // The first shard ends them; until then any may serve their disks.
+        self.reach_in_time(Stage::MachinesEnded, MACHINES_TIME_MAX).await;
         inner.stopping.set(true);
         self.nbd.stop().await;
-        self.reach_in_time(Stage::Answered).await;
+        self.reach_in_time(Stage::Answered, SIBLINGS_TIME_MAX).await;
         inner.hand_all_over().await;
-        self.reach_in_time(Stage::HandedOver).await;
+        self.reach_in_time(Stage::HandedOver, SIBLINGS_TIME_MAX).await;
         let ownerships: Vec<_> = inner.ownerships.borrow().values().cloned().collect();
         join_all(ownerships.iter().map(|ownership| inner.tell_scrub_in_time(ownership))).await;
         for ownership in ownerships {
@@ -327,11 +332,17 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         drives::detach_all(&attached).await;
     }
 
+    /// Has the virtual machines end that run here, guests asked to shut down first, and starts none any more. For a node that is about to stop
+    /// together with those that serve their disks.
+    pub async fn end_vms(&self) {
+        self.inner.stop_vms().await;
+    }
+
     /// Waits for the other shards of the process, but not for one that is stuck.
-    async fn reach_in_time(&self, stage: Stage) {
+    async fn reach_in_time(&self, stage: Stage, time_max: Duration) {
         let platform = &self.inner.parts.platform;
         let reached = self.inner.presence.reach(stage);
-        if before(platform, platform.now() + SIBLINGS_TIME_MAX, reached).await.is_none() {
+        if before(platform, platform.now() + time_max, reached).await.is_none() {
             tracing::warn!("another shard of the node is not done: it is not waited for");
         }
     }

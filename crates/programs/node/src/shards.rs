@@ -58,7 +58,9 @@ pub(crate) enum Stage {
     Judged,
     /// They are in use.
     Attached,
-    /// It stops, and all clients are answered.
+    /// It stops, and no virtual machine of the node runs any more.
+    MachinesEnded,
+    /// All clients are answered.
     Answered,
     /// All volumes were handed over.
     HandedOver,

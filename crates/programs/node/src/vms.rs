@@ -43,7 +43,7 @@ const SHUT_DOWN_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a node that stops tries to write down that its virtual machines are free for others.
 const RELEASE_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// A virtual machine as the node sees it that has claimed it, or on which something of it is left.
+/// A virtual machine as the node sees it that has claimed it, or has tried to run it, or on which something of it is left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmReport {
     /// The virtual machine.
@@ -402,7 +402,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             record.placement.as_ref().is_some_and(|placement| placement.node == self.parts.node())
         };
         let placed = vms.iter().filter(|(_, stored)| is_here(&stored.record)).map(|(vm, _)| *vm);
-        let all: BTreeSet<VmId> = placed.chain(seen.keys().copied()).collect();
+        let all: BTreeSet<VmId> = placed.chain(seen.keys().copied()).chain(planner.failed_vms()).collect();
         let report = |vm: VmId| {
             let instance = seen.get(&vm);
             VmReport {

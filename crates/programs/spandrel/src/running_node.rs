@@ -17,7 +17,7 @@ use spandrel_node::{
 use spandrel_platform::Address;
 use spandrel_platform_linux::RuntimeConfig;
 use spandrel_platform_tls::TlsSettings;
-use spandrel_qemu::folder::INCOMING_SOCKET;
+use spandrel_qemu::folder::{CONSOLE_LOG, INCOMING_SOCKET};
 use spandrel_qemu::{OpenOutgoing, Qemu, QemuOfNode, VmConsole};
 use spandrel_shared::{DriveId, Error, NodeId, VmId, VolumeId};
 use spandrel_volume::ScrubReport;
@@ -253,23 +253,32 @@ impl NodeHandle {
         self.first().ask(|shard| async move { shard.leave_vms_running() }).await
     }
 
+    /// Ends the virtual machines of a node that is about to stop, while all that their disks need still runs.
+    pub async fn end_vms(&self) -> Result<(), Error> {
+        self.first().ask(|shard| async move { shard.end_vms().await }).await
+    }
+
     /// The console of a virtual machine on the node, with what was written there before.
     ///
     /// # Errors
     /// `VM_NOT_RUNNING`, `VM_CONSOLE_IN_USE`.
     pub async fn open_console(&self, vm: VmId) -> Result<VmConsole, Error> {
-        let opened = match self.qemu.get() {
-            Some(qemu) => VmConsole::open(&qemu.folder_of(vm)).await,
-            None => Err(ErrorKind::NotFound.into()),
-        };
         let what = format!("the console of virtual machine {vm} cannot be opened");
-        opened.map_err(|error| match error.kind() {
-            ErrorKind::AddrInUse => Error::new(
-                "VM_CONSOLE_IN_USE",
-                what,
-                "somebody uses it, and there is one at a time",
-                "have them leave it (Ctrl-] does), or look at what was written there: console.log in the machine's folder",
-            ),
+        let Some(qemu) = self.qemu.get() else { return Err(not_here(&what, &ErrorKind::NotFound.into())) };
+        let folder = qemu.folder_of(vm);
+        VmConsole::open(&folder).await.map_err(|error| match error.kind() {
+            ErrorKind::AddrInUse => {
+                let log = folder.join(CONSOLE_LOG);
+                Error::new(
+                    "VM_CONSOLE_IN_USE",
+                    what,
+                    "somebody uses it, and there is one at a time",
+                    format!(
+                        "have them leave it (Ctrl-] does), or read what was written there, on its node: {}",
+                        log.display()
+                    ),
+                )
+            }
             _ => not_here(&what, &error),
         })
     }

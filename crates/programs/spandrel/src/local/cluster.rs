@@ -145,6 +145,14 @@ impl LocalNodes {
         let _changing = self.changing.lock().await;
         let running: Vec<RunningNode> =
             locked(&self.nodes).iter_mut().filter_map(|node| node.running.take()).collect();
+        // While their guests shut down they write, and the nodes need each other for that.
+        let end_vms = |node: &RunningNode| {
+            let node = node.handle();
+            async move { node.end_vms().await }
+        };
+        for ended in join_all(running.iter().map(end_vms)).await {
+            let _ = ended.inspect_err(|error| tracing::warn!("virtual machines are not ended: {error}"));
+        }
         let reports = join_all(running.into_iter().map(|node| stop_node(node, false))).await;
         reports.into_iter().flatten().collect()
     }

@@ -30,7 +30,7 @@ const SETTLE_TIME_MAX: Duration = Duration::from_secs(15);
 const SETTLE_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long a stop in order may take before it is given up.
-const STOP_TIME_MAX: Duration = Duration::from_secs(30);
+const STOP_TIME_MAX: Duration = Duration::from_secs(45);
 
 /// How often it is looked what has changed.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -100,7 +100,9 @@ async fn serve(claim: Claim, arguments: &UpArguments) -> Outcome {
         return Ok(EXIT_OK);
     }
     // What was answered is on the drives; the next start recovers as from a crash.
-    say("stopped without waiting for all nodes\n");
+    say(
+        "stopped without waiting for all nodes; virtual machines that had not ended go on, and the next `up` looks after them\n",
+    );
     std::process::exit(1)
 }
 
