@@ -6,6 +6,7 @@
 //! - What the process said is shown when a test fails.
 
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::time::Duration;
 
 use spandrel_platform::Address;
@@ -157,6 +158,11 @@ impl Cluster {
     /// Runs a command against the cluster, with what it reads: less than a pipe holds.
     pub fn run_with_input(&self, arguments: &[&str], input: &str) -> CommandOutput {
         self.daemon.run_with_input(arguments, input)
+    }
+
+    /// Begins a command that goes on by itself, and reads what is written to its standard input. What it prints goes to the file `shown`.
+    pub fn begin(&self, arguments: &[&str], shown: &Path) -> Child {
+        self.daemon.begin_command(arguments, shown)
     }
 
     /// Runs a command that must succeed.

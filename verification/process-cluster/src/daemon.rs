@@ -4,6 +4,7 @@
 //! Invariants:
 //! - When it is dropped, its process is dead.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -304,6 +305,15 @@ impl Daemon {
             output: String::from_utf8_lossy(&output.stdout).into_owned(),
             errors: String::from_utf8_lossy(&output.stderr).into_owned(),
         }
+    }
+
+    /// Begins a command that goes on by itself, and reads what is written to its standard input. What it prints goes to the file `shown`.
+    pub fn begin_command(&self, arguments: &[&str], shown: &Path) -> Child {
+        let shown = File::create(shown).expect("a file can be made");
+        let errors = shown.try_clone().expect("a file can be open twice");
+        let mut command = self.command();
+        command.args(arguments).stdin(Stdio::piped()).stdout(shown).stderr(errors);
+        command.spawn().expect("the program can be started")
     }
 
     /// Runs a command that must succeed.

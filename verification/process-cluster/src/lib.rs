@@ -41,7 +41,7 @@ pub use program::Program;
 pub use random::Random;
 pub use servers::{PowerSwitch, Server, Servers, ServersOptions};
 pub use stamp::{Content, Part, Stamp};
-pub use wait::await_that;
+pub use wait::{await_that, comes_true};
 
 /// Whether tests run at full length, as `SPANDREL_TEST_FULL=1` asks. Else at that of continuous integration.
 pub fn is_full() -> bool {

@@ -9,7 +9,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const INTERVAL: Duration = Duration::from_millis(20);
 
 /// Waits until something is so. Whether it came to that in time.
-pub(crate) fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
+pub fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         if Instant::now() >= deadline {

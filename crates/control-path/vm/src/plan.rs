@@ -215,6 +215,11 @@ impl Planner {
         self.failures.get(&vm).map(|failures| failures.why.as_str())
     }
 
+    /// Those that could not be started here, or have failed, and are to run.
+    pub fn failed_vms(&self) -> impl Iterator<Item = VmId> {
+        self.failures.keys().copied()
+    }
+
     /// Whether nothing is to be done, nor waited for, until something changes.
     pub fn is_settled(&self) -> bool {
         self.is_settled

@@ -1,12 +1,13 @@
 //! Real guests: kernels that boot in QEMU, on disks that are volumes.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use spandrel_process_cluster::{
     Cluster, ClusterOptions, CommandOutput, Network, Networks, Program, Servers, ServersOptions, await_that,
-    guest_with,
+    comes_true, guest_with,
 };
 
 /// Where guests run, and whom to ask about them.
@@ -73,9 +74,13 @@ impl Place<'_> {
 
     /// What the guest of a virtual machine has said on a node since it was started there last.
     fn said(self, name: &str, node: &str) -> String {
+        std::fs::read_to_string(self.console_log(name, node)).unwrap_or_default()
+    }
+
+    /// Where that is kept.
+    fn console_log(self, name: &str, node: &str) -> PathBuf {
         let id: String = self.vm(name)["id"].as_str().expect("it has one").replace('-', "");
-        let log = self.directory(node).join("vms").join(&id[..12]).join("console.log");
-        std::fs::read_to_string(log).unwrap_or_default()
+        self.directory(node).join("vms").join(&id[..12]).join("console.log")
     }
 
     /// The last number behind a word in what a guest has said; 0 if there is none.
@@ -84,7 +89,14 @@ impl Place<'_> {
     }
 
     fn await_number(self, name: &str, node: &str, word: &str, number: u64) {
-        await_that(&format!("{word} {number} at {node}"), || self.last_number(name, node, word) >= number);
+        let is_there =
+            || self.last_number(name, node, word) >= number || self.said(name, node).contains("FAILED");
+        let has_come = comes_true(is_there);
+        let said = self.said(name, node);
+        assert!(
+            has_come && !said.contains("FAILED"),
+            "it does not come to {word} {number} at {node}: {said}"
+        );
     }
 }
 
@@ -181,7 +193,32 @@ fn a_machine_boots_from_an_image_and_has_a_console() {
         );
         assert!(shown.output.contains("six times seven is 42"), "{shown:#?}");
         await_that("a machine that is off", || place.vm(bus)["state"] == "off");
+        a_console_is_one_at_a_time_and_goes_where_its_machine_goes(&cluster, bus, folder.path());
     }
+}
+
+/// The console of a machine that is off, on n1.
+fn a_console_is_one_at_a_time_and_goes_where_its_machine_goes(cluster: &Cluster, vm: &str, folder: &Path) {
+    let place = Place::One(cluster);
+    place.must_run(&["vm", "start", vm]);
+    await_that("a shell", || place.said(vm, &place.node_of(vm)).contains("guest: begins: shell"));
+    let shown = folder.join("shown");
+    let mut console = cluster.begin(&["vm", "console", vm], &shown);
+    let shows = |text: &str| std::fs::read_to_string(&shown).unwrap_or_default().contains(text);
+    let mut says = |typed: &str, answer: &str| {
+        let keys = console.stdin.as_mut().expect("it is piped");
+        keys.write_all(typed.as_bytes()).expect("it is read");
+        await_that(answer, || shows(answer));
+    };
+    says("echo it is $((40 + 1)) here\n", "it is 41 here");
+    assert!(cluster.run(&["vm", "console", vm]).errors.contains("VM_CONSOLE_IN_USE"));
+    let former = place.node_of(vm);
+    let to = if former == "n2" { "n3" } else { "n2" };
+    place.must_run(&["vm", "migrate", vm, "--to", to]);
+    await_that("a console that has followed", || shows(&format!("{vm} runs on {to} now")));
+    says("echo it is $((40 + 2)) there\n", "it is 42 there");
+    console.stdin.take().expect("it is piped").write_all(b"poweroff -f\n").expect("it is read");
+    assert!(console.wait().expect("it can be waited for").success(), "its machine is off");
 }
 
 /// ext4 in a guest that syncs each number that it appends to a file. Its node loses its power.
@@ -278,15 +315,45 @@ fn moves_under_load(bus: &str) {
         assert!(longest.is_some_and(|ms| ms < 1000), "{longest:?} ms");
         written = place.last_number("web", to, "wrote");
     }
-    // A node in maintenance has it move away.
-    place.must_run(&["node", "drain", "n4"]);
-    await_that("a node that it has moved to", || {
+    // A node in maintenance has it move away, and so has one that stops.
+    for leaving in ["drain", "stop"] {
+        let former = place.node_of("web");
+        place.must_run(&["node", leaving, &former]);
         let status = place.vm("web");
-        status["state"] == "running" && status["node"] != "n4"
-    });
-    let now = place.node_of("web");
-    place.await_number("web", &now, "wrote", written + 100);
-    assert!(!place.said("web", &now).contains("FAILED"));
+        let now = place.node_of("web");
+        assert!(
+            status["state"] == "running" && now != former,
+            "{leaving} of {former} waits for it: {status}"
+        );
+        place.await_number("web", &now, "wrote", written + 100);
+        let said = place.said("web", &now);
+        assert!(!said.contains("begins") && !said.contains("FAILED"), "{leaving} of {former}: {said}");
+        written = place.last_number("web", &now, "wrote");
+    }
+    let stopped = cluster.must_run(&["node", "list"]);
+    assert_eq!(stopped.output.matches("Paused").count(), 1, "only the one that was drained: {stopped:#?}");
+}
+
+/// A guest that is given time to shut down can write meanwhile, wherever its disk is served. This one does not heed the button.
+#[test]
+fn a_guests_disk_works_until_it_has_ended_when_all_nodes_stop() {
+    let mut cluster = cluster();
+    let place = Place::One(&cluster);
+    place.make("web", "n3", "count");
+    place.must_run(&["vm", "start", "web"]);
+    place.must_run(&["vm", "migrate", "web", "--to", "n1"]);
+    place.must_run(&["volume", "move", "web", "--owner", "n3"]);
+    let written = place.last_number("web", "n1", "wrote");
+    place.await_number("web", "n1", "wrote", written + 200);
+    let log = place.console_log("web", "n1");
+    let wrote =
+        || *numbers(&std::fs::read_to_string(&log).expect("it is there"), "wrote").last().expect("it writes");
+    let before = wrote();
+    cluster.stop();
+    let after = wrote();
+    println!("it has written {} times while all stopped", after - before);
+    assert!(after >= before + 500, "{before} before, {after} in the end");
+    assert!(!cluster.log().contains("the volume waits"), "{}", cluster.log());
 }
 
 /// Servers of their own; the one with the guest is cut off from the others. It goes on for as long as nobody tells it otherwise,

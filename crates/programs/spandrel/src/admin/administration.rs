@@ -303,6 +303,7 @@ impl Administration {
             unreadable,
             gathered_unix_ms: unix_ms(),
             geometry: self.cluster.slab_bytes,
+            are_servers: self.server.is_some(),
             generation: self.cluster.generation,
         })
     }

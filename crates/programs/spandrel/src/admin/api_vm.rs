@@ -21,6 +21,8 @@ pub const NODE_VM_CONSOLE: &str = "/v1/node/vms/{name}/console";
 pub const NODE_VM_INCOMING: &str = "/v1/node/vms/{name}/incoming";
 /// `POST` of a [`VmMigrate`]: [`VmStatus`], at once. It moves then.
 pub const VM_MIGRATE: &str = "/v1/vms/{name}/migrate";
+/// `GET`: a list of [`VmHostStatus`].
+pub const VM_HOSTS: &str = "/v1/vm-hosts";
 /// What a connection is upgraded to that carries bytes both ways.
 pub const STREAM_PROTOCOL: &str = "spandrel-stream";
 
@@ -99,6 +101,30 @@ impl std::fmt::Display for VmState {
             Self::Failed => "failed",
             Self::Unknown => "unknown",
         })
+    }
+}
+
+/// A node that runs virtual machines.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmHostStatus {
+    /// Its name.
+    pub node: String,
+    /// What runs them there, like `kvm` or `tcg`.
+    pub accelerator: String,
+    /// Memory that they may have there in all, in bytes.
+    pub memory_bytes: u64,
+    /// How much of it is left, in bytes.
+    pub memory_left_bytes: u64,
+    /// Whether it is in maintenance, and takes none.
+    pub is_in_maintenance: bool,
+    /// Those that it has claimed, by their names.
+    pub vms: Vec<String>,
+}
+
+impl VmHostStatus {
+    /// How many more of this much memory each, in bytes, it takes.
+    pub fn takes(&self, memory_bytes: u64) -> u64 {
+        if self.is_in_maintenance { 0 } else { self.memory_left_bytes / memory_bytes.max(1) }
     }
 }
 

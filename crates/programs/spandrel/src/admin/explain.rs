@@ -530,8 +530,10 @@ impl Facts {
         if let Some(away) = own().filter_map(|(drive, _)| self.away(*drive)).max_by_key(|away| away.away_ms) {
             self.tell_of_waiting(told, &away, "the node", &stakes);
         }
-        told.may
-            .push(format!("start it: `spandrel node run` on its server, and see {name}'s log if it ends"));
+        told.may.push(match self.are_servers {
+            true => format!("start it: `spandrel node run` on its server, and see {name}'s log if it ends"),
+            false => format!("start it: `spandrel node start {name}`"),
+        });
         if stakes.are_none() && !may_run {
             told.may.push(format!("`spandrel node remove {name}` if it is gone for good"));
         }

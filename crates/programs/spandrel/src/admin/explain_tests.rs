@@ -343,7 +343,9 @@ async fn a_node_that_is_down_says_what_hangs_on_it() {
     assert_eq!((states(&told).as_str(), told.since_ms), ("Down", Some(60_000)));
     assert!(has(&told.why, "2 copies of slabs are on its 1 drive"), "{told:?}");
     assert!(has(&told.doing, "the node is waited for; if it stays away, what it holds is built"), "{told:?}");
-    assert!(has(&told.may, "start it: `spandrel node run`") && told.must_not.is_empty(), "{told:?}");
+    assert!(has(&told.may, "start it: `spandrel node start n3`") && told.must_not.is_empty(), "{told:?}");
+    facts.are_servers = true;
+    assert!(has(&node(&facts, 2).may, "start it: `spandrel node run` on its server"));
     facts.volumes[0].marks.insert(drive_id(2), Version::ZERO);
     assert!(has(&node(&facts, 2).must_not, "switch off n1 too: v1 would wait"), "{:?}", node(&facts, 2));
 }

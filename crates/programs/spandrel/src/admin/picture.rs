@@ -51,6 +51,8 @@ pub struct Facts {
     pub gathered_unix_ms: u64,
     /// The pool's slab size.
     pub geometry: SlabGeometry,
+    /// Whether the nodes are servers of their own, and not threads of one process.
+    pub are_servers: bool,
     /// The generation of the cluster's state. The marks of a volume of an older one say nothing yet.
     pub generation: u32,
 }

@@ -214,6 +214,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::FAULTS, get(list_faults))
         .route(api::VMS, get(vm_requests::list_vms))
         .route(api::VM, get(vm_requests::get_vm))
+        .route(api::VM_HOSTS, get(vm_requests::list_hosts))
         .route_layer(allowed(Role::Read));
     let operate = Router::new()
         .route(api::VOLUMES, post(create_volume))

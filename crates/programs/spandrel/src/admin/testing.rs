@@ -219,6 +219,7 @@ pub async fn facts() -> Facts {
         unreadable: Vec::new(),
         gathered_unix_ms: 1000,
         geometry,
+        are_servers: false,
         generation: 0,
     }
 }

@@ -8,12 +8,16 @@ use axum::response::{IntoResponse as _, Response};
 use hyper_util::rt::TokioIo;
 use spandrel_shared::VmId;
 
-use super::api::{self, VmCreate, VmMigrate, VmStatus, VmStop};
+use super::api::{self, VmCreate, VmHostStatus, VmMigrate, VmStatus, VmStop};
 use super::nodes::Duplex;
 use super::server::{Answer, Cluster, Refusal, invalid};
 
 pub(super) async fn list_vms(State(cluster): Cluster) -> Answer<Vec<VmStatus>> {
     Ok(Json(cluster.vms().await?))
+}
+
+pub(super) async fn list_hosts(State(cluster): Cluster) -> Answer<Vec<VmHostStatus>> {
+    Ok(Json(cluster.vm_hosts().await?))
 }
 
 pub(super) async fn create_vm(

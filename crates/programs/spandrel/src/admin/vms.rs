@@ -8,7 +8,7 @@ use spandrel_shared::size::format_size;
 use spandrel_shared::{Error, NodeId, VmId, VolumeId};
 
 use super::administration::{Administration, state_error, unix_ms, unless_conflict, volume_not_found};
-use super::api::{VmCreate, VmMigrate, VmState, VmStatus, VmStop};
+use super::api::{VmCreate, VmHostStatus, VmMigrate, VmState, VmStatus, VmStop};
 use super::nodes::Duplex;
 use crate::random::random;
 
@@ -33,6 +33,14 @@ impl Administration {
             facts.vms.iter().map(|(vm, stored)| facts.status(*vm, &stored.record)).collect();
         vms.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(vms)
+    }
+
+    /// The nodes that run virtual machines, by their names.
+    pub async fn vm_hosts(&self) -> Result<Vec<VmHostStatus>, Error> {
+        let facts = self.vm_facts().await?;
+        let mut hosts: Vec<VmHostStatus> = facts.hosts.keys().map(|node| facts.host_status(*node)).collect();
+        hosts.sort_by(|one, other| one.node.cmp(&other.node));
+        Ok(hosts)
     }
 
     /// A virtual machine.
@@ -140,7 +148,7 @@ impl Administration {
 
     /// The console of a virtual machine.
     ///
-    /// Errors: `VM_NOT_FOUND`, `VM_NOT_RUNNING`.
+    /// Errors: `VM_NOT_FOUND`, `VM_NOT_RUNNING`, `VM_CONSOLE_IN_USE`.
     pub async fn open_console(&self, name: &str) -> Result<Box<dyn Duplex>, Error> {
         let found = self.state().vm_by_name(name).await.map_err(state_error)?;
         let (vm, stored) = found.ok_or_else(|| vm_not_found(name))?;
@@ -149,7 +157,11 @@ impl Administration {
             None => None,
         };
         match access {
-            Some(access) => access.open_console(vm).await,
+            // Whoever is asked there knows it by its identity.
+            Some(access) => access.open_console(vm).await.map_err(|error| Error {
+                what: format!("the console of virtual machine {name} cannot be opened"),
+                ..error
+            }),
             None => Err(Error::new(
                 "VM_NOT_RUNNING",
                 format!("the console of virtual machine {name} cannot be opened"),
@@ -195,17 +207,23 @@ impl Administration {
         })
     }
 
-    /// What the nodes say that have claimed virtual machines.
+    /// What the nodes say that have claimed virtual machines, or could not start some.
     async fn vm_reports(
         &self,
         vms: &BTreeMap<VmId, Stored<VmRecord>>,
     ) -> Result<BTreeMap<NodeId, Vec<VmReport>>, Error> {
         let entries = self.node_entries().await?;
-        let is_asked = |node: NodeId| {
-            let placements = vms.values().filter_map(|stored| stored.record.placement.as_ref());
-            placements.into_iter().any(|placement| placement.node == node)
+        let nodes_of = |stored: &Stored<VmRecord>| {
+            let VmRecord { placement, waits_because, .. } = &stored.record;
+            let reason = waits_because.as_ref().or(placement.as_ref().map(|placement| &placement.reason));
+            let failed = match reason {
+                Some(PlacementReason::StartFailed { node }) => Some(*node),
+                _ => None,
+            };
+            placement.as_ref().map(|placement| placement.node).into_iter().chain(failed)
         };
-        let asked = entries.into_iter().filter(|entry| is_asked(entry.id));
+        let nodes: BTreeSet<NodeId> = vms.values().flat_map(nodes_of).collect();
+        let asked = entries.into_iter().filter(|entry| nodes.contains(&entry.id));
         let answers = asked.filter_map(|entry| {
             let access = entry.access?;
             Some(async move { Some((entry.id, self.report(access).await?.vms)) })
@@ -296,20 +314,39 @@ impl VmFacts {
 
     /// Memory that a node has left for virtual machines, in bytes; none if it takes none.
     fn memory_left(&self, node: NodeId) -> Option<u64> {
-        if self.in_maintenance.contains(&node) {
-            return None;
-        }
+        (!self.in_maintenance.contains(&node)).then(|| self.memory_unused(node))?
+    }
+
+    /// Memory for virtual machines that none has, in bytes; none if the node runs none.
+    fn memory_unused(&self, node: NodeId) -> Option<u64> {
         let records = self.vms.values().map(|stored| &stored.record);
         let there = records.filter(|record| record.takes_memory_of(node));
         let used: u64 = there.map(|record| record.memory_bytes).sum();
         Some(self.hosts.get(&node)?.memory_bytes.saturating_sub(used))
     }
 
+    fn host_status(&self, node: NodeId) -> VmHostStatus {
+        let host = &self.hosts[&node];
+        let records = self.vms.values().map(|stored| &stored.record);
+        let is_there =
+            |record: &&VmRecord| record.placement.as_ref().is_some_and(|placement| placement.node == node);
+        let mut vms: Vec<String> = records.filter(is_there).map(|record| record.name.clone()).collect();
+        vms.sort();
+        VmHostStatus {
+            node: self.node_name(node),
+            accelerator: host.accelerator.clone(),
+            memory_bytes: host.memory_bytes,
+            memory_left_bytes: self.memory_unused(node).unwrap_or_default(),
+            is_in_maintenance: self.in_maintenance.contains(&node),
+            vms,
+        }
+    }
+
     fn status(&self, vm: VmId, record: &VmRecord) -> VmStatus {
         let placement = record.placement.as_ref();
         let report = placement
             .and_then(|placement| self.reports.get(&placement.node)?.iter().find(|report| report.vm == vm));
-        let (state, why) = self.state_of(record, report);
+        let (state, why) = self.state_of(vm, record, report);
         VmStatus {
             name: record.name.clone(),
             id: vm,
@@ -333,10 +370,10 @@ impl VmFacts {
     }
 
     /// How one is, and why.
-    fn state_of(&self, record: &VmRecord, report: Option<&VmReport>) -> (VmState, Option<String>) {
+    fn state_of(&self, vm: VmId, record: &VmRecord, report: Option<&VmReport>) -> (VmState, Option<String>) {
         let Some(placement) = &record.placement else {
             return match record.goal {
-                VmGoal::Running => (VmState::Waiting, Some(self.why_it_waits(record))),
+                VmGoal::Running => (VmState::Waiting, Some(self.why_it_waits(vm, record))),
                 VmGoal::Off | VmGoal::OffAtOnce => (VmState::Off, None),
             };
         };
@@ -350,11 +387,15 @@ impl VmFacts {
                 ),
             };
         };
-        let failure = report.failure.clone();
+        let failure =
+            || report.failure.clone().or_else(|| self.failure_elsewhere(vm, Some(&placement.reason)));
         match (record.goal, &report.condition) {
+            (VmGoal::Off, VmCondition::Running) => {
+                (VmState::Stopping, Some("its guest was asked to shut down, and has not yet".to_owned()))
+            }
             (VmGoal::Off | VmGoal::OffAtOnce, _) => (VmState::Stopping, None),
             _ if record.migration.is_some() => (VmState::Moving, None),
-            (_, VmCondition::Starting | VmCondition::Arriving) => (VmState::Starting, failure),
+            (_, VmCondition::Starting | VmCondition::Arriving) => (VmState::Starting, failure()),
             (_, VmCondition::Running) => (VmState::Running, None),
             (_, VmCondition::Paused(why)) => (VmState::Paused, Some(why.clone())),
             (_, VmCondition::ShutDown) => (VmState::Stopping, Some("its guest has shut down".to_owned())),
@@ -362,7 +403,7 @@ impl VmFacts {
         }
     }
 
-    fn why_it_waits(&self, record: &VmRecord) -> String {
+    fn why_it_waits(&self, vm: VmId, record: &VmRecord) -> String {
         let left = self.hosts.keys().filter_map(|node| self.memory_left(*node)).max();
         match left {
             None => "no node that is alive takes virtual machines".to_owned(),
@@ -371,8 +412,18 @@ impl VmFacts {
                 format_size(record.memory_bytes),
                 format_size(left)
             ),
-            Some(_) => "a node is about to claim it".to_owned(),
+            Some(_) => self
+                .failure_elsewhere(vm, record.waits_because.as_ref())
+                .unwrap_or_else(|| "a node is about to claim it".to_owned()),
         }
+    }
+
+    /// Why the node could not start one that had it last, if that is the reason for which another one has it, or is to.
+    fn failure_elsewhere(&self, vm: VmId, reason: Option<&PlacementReason>) -> Option<String> {
+        let Some(PlacementReason::StartFailed { node }) = reason else { return None };
+        let report = self.reports.get(node)?.iter().find(|report| report.vm == vm)?;
+        let why = report.failure.as_ref()?;
+        Some(format!("node {} could not start it: {why}", self.node_name(*node)))
     }
 
     fn reason_text(&self, reason: &PlacementReason) -> String {

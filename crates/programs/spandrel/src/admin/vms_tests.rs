@@ -65,6 +65,44 @@ fn how_one_is_follows_from_what_it_is_to_do_and_what_its_node_says() {
 }
 
 #[test]
+fn a_node_says_what_it_has_and_how_many_more_it_takes() {
+    let mut facts = facts(&record(VmGoal::Running, Some(1)), None);
+    let memory_bytes = facts.vms[&vm_id()].record.memory_bytes;
+    let host = facts.host_status(node_id(1));
+    assert_eq!((host.node.as_str(), host.vms.len()), ("n1", 1));
+    assert_eq!((host.memory_bytes, host.memory_left_bytes), (2 * GIB, 2 * GIB - memory_bytes));
+    assert_eq!(facts.host_status(node_id(2)).takes(GIB), 2);
+    assert_eq!(host.takes(GIB), (2 * GIB - memory_bytes) / GIB);
+    facts.in_maintenance.insert(node_id(2));
+    let host = facts.host_status(node_id(2));
+    assert_eq!((host.memory_left_bytes, host.takes(GIB)), (2 * GIB, 0));
+}
+
+#[test]
+fn why_one_could_not_be_started_is_told_wherever_it_is_tried_next() {
+    let failed = PlacementReason::StartFailed { node: node_id(2) };
+    let report = |condition, failure: Option<&str>| VmReport {
+        vm: vm_id(),
+        run: None,
+        condition,
+        failure: failure.map(str::to_owned),
+    };
+    let of = |record: &VmRecord| {
+        let mut facts = facts(record, Some(VmCondition::Starting));
+        facts.reports.insert(node_id(2), vec![report(VmCondition::Starting, Some("there is no file K"))]);
+        let status = facts.status(vm_id(), record);
+        (status.state, status.why)
+    };
+    let why = Some("node n2 could not start it: there is no file K".to_owned());
+    let waits = VmRecord { waits_because: Some(failed.clone()), ..record(VmGoal::Running, None) };
+    assert_eq!(of(&waits), (VmState::Waiting, why.clone()));
+    let mut starts = record(VmGoal::Running, Some(1));
+    starts.placement.as_mut().expect("it is placed").reason = failed;
+    assert_eq!(of(&starts), (VmState::Starting, why));
+    assert_eq!(of(&record(VmGoal::Running, Some(1))), (VmState::Starting, None), "that is another matter");
+}
+
+#[test]
 fn it_is_told_where_one_is_and_why_there() {
     let running = record(VmGoal::Running, Some(1));
     let status = facts(&running, Some(VmCondition::Running)).status(vm_id(), &running);

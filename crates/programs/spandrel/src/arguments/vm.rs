@@ -19,6 +19,8 @@ pub enum VmCommand {
     /// List the virtual machines
     #[command(alias = "ls")]
     List(OutputArguments),
+    /// List the nodes that run virtual machines, with the memory that is left there
+    Hosts(OutputArguments),
     /// Show a virtual machine: how it is, where it runs and why there
     Get(VmArguments),
     /// Have a virtual machine run, on whichever node has room for it, and on another one if that is lost

@@ -13,9 +13,10 @@ use spandrel_guest::GuestFiles;
 use spandrel_qemu::folder::{LOAD_SOCKET, VmFolder};
 use spandrel_results::GuestDescription;
 use spandrel_shared::Error;
+use spandrel_shared::size::format_size;
 
 use super::fleet::ApiMeter;
-use crate::admin::api::{self, VmCreate, VmState, VmStatus, VmStop};
+use crate::admin::api::{self, VmCreate, VmHostStatus, VmState, VmStatus, VmStop};
 use crate::admin::client::{Client, path_with};
 use crate::interrupt::{Guard, leave_to_interruption, remove_on_interrupt};
 use crate::text::counted;
@@ -56,6 +57,28 @@ impl<'client> GuestVms<'client> {
         let vms: Vec<VmStatus> = self.client.get(api::VMS)?;
         let mut left = vms.iter().filter(|vm| vm.name.starts_with(prefix));
         left.try_for_each(|vm| remove(self.client, &vm.name))
+    }
+
+    /// Refuses so many that there is no room for.
+    ///
+    /// # Errors
+    /// `FLEET_GUESTS_NOT_RUNNING`.
+    pub fn check_room(&self, count: u32, guest: &GuestDescription) -> Result<(), Error> {
+        let hosts: Vec<VmHostStatus> = self.client.get(api::VM_HOSTS)?;
+        let room: u64 = hosts.iter().map(|host| host.takes(guest.memory_bytes)).sum();
+        if u64::from(count) <= room {
+            return Ok(());
+        }
+        Err(Error::new(
+            "FLEET_GUESTS_NOT_RUNNING",
+            format!("{} cannot run", counted(count.into(), "virtual machine")),
+            format!(
+                "the nodes have memory for {} of {} each",
+                counted(room, "more virtual machine"),
+                format_size(guest.memory_bytes)
+            ),
+            "use fewer clients (--vms), or less memory for each (--guest-memory); `spandrel vm hosts` shows what nodes have",
+        ))
     }
 
     /// Makes one for each of the `volumes`, off.
@@ -183,6 +206,12 @@ impl<'client> GuestVms<'client> {
     /// # Errors
     /// The first one of ending and deleting them; the others are tried all the same.
     pub fn cleanup(&mut self) -> Result<(), Error> {
+        // All, before the first is waited for: one that waits would be started where that makes room.
+        for name in &self.made {
+            let stop = VmStop { at_once: true };
+            // Whatever hinders this hinders the removal, which tells it.
+            let _ = self.client.post::<VmStatus>(&path_with(api::VM_STOP, name), &stop);
+        }
         let removed = self.made.drain(..).map(|name| remove(self.client, &name));
         let outcome = removed.fold(Ok(()), Result::and);
         self.guards.clear();

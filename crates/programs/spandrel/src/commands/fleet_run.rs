@@ -100,7 +100,9 @@ fn measure(
     let mut meter = GuestMeter { cluster: ApiMeter { client }, machines: &machines };
     let mut progress = progress_on_standard_error();
     let guest = folder.record().guest;
-    let prepared = remove_leftovers(client, folder).and_then(|()| volumes.prepare(&request));
+    let prepared = remove_leftovers(client, folder)
+        .and_then(|()| guest.as_ref().map_or(Ok(()), |guest| guests.check_room(plan.vms, guest)))
+        .and_then(|()| volumes.prepare(&request));
     let ran = prepared.and_then(|targets| {
         // What speaks against them is told before volumes are filled.
         if let Some(guest) = &guest {

@@ -1,7 +1,8 @@
 //! `spandrel node stop`: a node ends on purpose.
 //!
 //! What needs it is asked first. A node that is a server of its own hands its volumes over before it ends, and stays in
-//! maintenance, so that it is waited for. Interrupted, it is in maintenance and runs; the same command goes on from there.
+//! maintenance, so that it is waited for. Interrupted, it is in maintenance and runs; the same command goes on from there. One that is a
+//! thread hands its volumes over as it ends, so it is in maintenance only until its virtual machines have moved away.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use spandrel_health::OperationalStatus;
 use spandrel_shared::Error;
 
 use crate::admin::api::{
-    self, NodeDetails, NodeDrain, NodeDrained, NodeSafety, NodeStatus, NodeStop, ServerStatus,
+    self, NodeDetails, NodeDrain, NodeDrained, NodeSafety, NodeStatus, NodeStop, ServerStatus, VmStatus,
 };
 use crate::admin::client::{Client, is_passing, path_with};
 use crate::arguments::{NodeStopArguments, Output};
@@ -33,16 +34,20 @@ pub fn stop(client: &Client, arguments: &NodeStopArguments) -> Outcome {
         check(client, name, *force)?;
     }
     if *dry_run {
-        return preview(&before, runs, *abrupt);
+        return preview(&before, &vms_of(client, name)?, runs, *abrupt);
     }
     let patience = timeout.map(Duration::from_secs);
-    if is_server && runs {
+    let drains = runs && (is_server || !abrupt && !vms_of(client, name)?.is_empty());
+    if drains {
         let drain = NodeDrain { dry_run: false, force: *force };
         let drained: NodeDrained = client.post(&path_with(api::NODE_DRAIN, name), &drain)?;
         await_drained(client, &drained, patience)?;
     }
     let told = client
         .post::<NodeStatus>(&path_with(api::NODE_STOP, name), &NodeStop { abrupt: *abrupt, force: *force });
+    if drains && !is_server {
+        let _: NodeStatus = client.post(&path_with(api::NODE_RESUME, name), &())?;
+    }
     let node = match told {
         // It may have ended before it could answer.
         Err(error) if is_server && is_passing(&error) => before.node,
@@ -62,6 +67,12 @@ pub fn stop(client: &Client, arguments: &NodeStopArguments) -> Outcome {
     Ok(EXIT_OK)
 }
 
+/// The virtual machines of a node, by their names.
+fn vms_of(client: &Client, node: &str) -> Result<Vec<String>, Error> {
+    let vms: Vec<VmStatus> = client.get(api::VMS)?;
+    Ok(vms.into_iter().filter(|vm| vm.node.as_deref() == Some(node)).map(|vm| vm.name).collect())
+}
+
 /// Refuses to stop a node that is needed, or warns of what stands then.
 fn check(client: &Client, name: &str, force: bool) -> Result<(), Error> {
     let safety: NodeSafety = client.get(&path_with(api::NODE_SAFETY, name))?;
@@ -78,7 +89,7 @@ fn check(client: &Client, name: &str, force: bool) -> Result<(), Error> {
     }
 }
 
-fn preview(before: &NodeDetails, runs: bool, abrupt: bool) -> Outcome {
+fn preview(before: &NodeDetails, vms: &[String], runs: bool, abrupt: bool) -> Outcome {
     let NodeStatus { name, volumes_owned, connections, .. } = &before.node;
     if !runs {
         return Err(Error::new(
@@ -88,16 +99,27 @@ fn preview(before: &NodeDetails, runs: bool, abrupt: bool) -> Outcome {
             "look at the nodes with `spandrel node list`",
         ));
     }
-    let volumes = match &volumes_owned[..] {
-        [] => "no volume".to_owned(),
-        owned => format!("{} ({})", counted(owned.len() as u64, "volume"), owned.join(" ")),
+    let some = |names: &[String], kind: &str| match names {
+        [] => format!("no {kind}"),
+        names => format!("{} ({})", counted(names.len() as u64, kind), names.join(" ")),
     };
+    let volumes = some(volumes_owned, "volume");
     let clients = counted(*connections, "connection");
-    if abrupt {
-        say(&format!("node {name} would end at once, with {volumes} of its own and {clients} of clients\n"));
-        return Ok(EXIT_OK);
-    }
-    say(&format!("node {name} would hand over {volumes}, close {clients} of clients, and end\n"));
+    let (leaves, ends) = match vms {
+        [] => (String::new(), String::new()),
+        vms => {
+            let vms = some(vms, "virtual machine");
+            (format!("would have {vms} move away; it "), format!(", {vms}"))
+        }
+    };
+    say(&match abrupt {
+        true => format!(
+            "node {name} would end at once, with {volumes} of its own{ends} and {clients} of clients\n"
+        ),
+        false => {
+            format!("node {name} {leaves}would hand over {volumes}, close {clients} of clients, and end\n")
+        }
+    });
     Ok(EXIT_OK)
 }
 

@@ -1,6 +1,7 @@
 //! `spandrel vm`.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -8,10 +9,11 @@ use spandrel_cluster::VmBoot;
 use spandrel_shared::Error;
 use spandrel_shared::size::format_size;
 
+use super::node::warn;
 use super::vm_console::console;
 use super::vm_image::DiskImage;
 use crate::admin::administration::unix_ms;
-use crate::admin::api::{self, VmCreate, VmMigrate, VmState, VmStatus, VmStop};
+use crate::admin::api::{self, VmCreate, VmHostStatus, VmMigrate, VmState, VmStatus, VmStop};
 use crate::admin::client::{Client, path_with};
 use crate::arguments::{
     Output, OutputArguments, VmArguments, VmCommand, VmCreateArguments, VmDeleteArguments,
@@ -30,6 +32,7 @@ pub fn vm(client: &Client, command: &VmCommand) -> Outcome {
     match command {
         VmCommand::Create(arguments) => create(client, arguments),
         VmCommand::List(arguments) => list(client, *arguments),
+        VmCommand::Hosts(arguments) => hosts(client, *arguments),
         VmCommand::Get(arguments) => get(client, arguments),
         VmCommand::Start(arguments) => start(client, arguments),
         VmCommand::Stop(arguments) => stop(client, arguments),
@@ -40,12 +43,11 @@ pub fn vm(client: &Client, command: &VmCommand) -> Outcome {
 }
 
 fn create(client: &Client, arguments: &VmCreateArguments) -> Outcome {
-    let path = |path: &std::path::PathBuf| path.display().to_string();
     let boot = match &arguments.kernel {
         None => VmBoot::Disk,
         Some(kernel) => VmBoot::Kernel {
-            kernel: path(kernel),
-            initrd: arguments.initrd.as_ref().map(path),
+            kernel: path_on_nodes(kernel)?,
+            initrd: arguments.initrd.as_deref().map(path_on_nodes).transpose()?,
             arguments: arguments.append.clone(),
         },
     };
@@ -80,6 +82,23 @@ fn create(client: &Client, arguments: &VmCreateArguments) -> Outcome {
     Ok(EXIT_OK)
 }
 
+/// The whole path of a file that nodes are to find.
+fn path_on_nodes(path: &Path) -> Result<String, Error> {
+    let whole = std::path::absolute(path).map_err(|error| {
+        Error::new(
+            "VM_INVALID",
+            "the virtual machine cannot be made",
+            format!("{} cannot be made a whole path: {error}", path.display()),
+            "give the file's whole path",
+        )
+    })?;
+    let whole = whole.display().to_string();
+    if !Path::new(&whole).is_file() {
+        warn(&[format!("there is no file {whole} here; each node that is to run it needs one there")]);
+    }
+    Ok(whole)
+}
+
 fn list(client: &Client, arguments: OutputArguments) -> Outcome {
     let vms: Vec<VmStatus> = client.get(api::VMS)?;
     say(&match arguments.output {
@@ -112,6 +131,34 @@ fn render_list(vms: &[VmStatus]) -> String {
         }
     }
     text
+}
+
+fn hosts(client: &Client, arguments: OutputArguments) -> Outcome {
+    let hosts: Vec<VmHostStatus> = client.get(api::VM_HOSTS)?;
+    say(&match arguments.output {
+        Output::Table if hosts.is_empty() => {
+            "no node runs virtual machines: install QEMU (Debian: `apt-get install qemu-system-x86`) and start the nodes anew\n"
+                .to_owned()
+        }
+        Output::Table => render_hosts(&hosts),
+        Output::Json => json(&hosts),
+    });
+    Ok(EXIT_OK)
+}
+
+fn render_hosts(hosts: &[VmHostStatus]) -> String {
+    let mut table = Table::new(&["NODE", "RUN BY", ">MEMORY", ">LEFT", ">MACHINES", ""]);
+    for host in hosts {
+        table.row([
+            host.node.clone(),
+            host.accelerator.clone(),
+            format_size(host.memory_bytes),
+            format_size(host.memory_left_bytes),
+            host.vms.len().to_string(),
+            if host.is_in_maintenance { "in maintenance" } else { "" }.to_owned(),
+        ]);
+    }
+    table.render()
 }
 
 fn get(client: &Client, arguments: &VmArguments) -> Outcome {
@@ -253,27 +300,43 @@ fn wait_for(
     time_max: Duration,
     is_meant: impl Fn(VmState) -> bool,
 ) -> Result<Result<VmStatus, VmStatus>, Error> {
-    let begun = Instant::now();
+    let (begun, mut last_why) = (Instant::now(), None);
     let spinner = ProgressBar::new_spinner();
     let style = ProgressStyle::with_template("{spinner} {msg}  {elapsed}");
     spinner.set_style(style.expect("the template is well-formed"));
     loop {
-        let vm: VmStatus = client.watch(&path_with(api::VM, name))?;
-        if is_meant(vm.state) || begun.elapsed() >= time_max {
+        let mut vm: VmStatus = client.watch(&path_with(api::VM, name))?;
+        if is_meant(vm.state) {
             spinner.finish_and_clear();
-            return Ok(if is_meant(vm.state) { Ok(vm) } else { Err(vm) });
+            return Ok(Ok(vm));
+        }
+        // While it is tried once more, the reason is still what was said before.
+        vm.why = vm.why.or(last_why);
+        if begun.elapsed() >= time_max {
+            spinner.finish_and_clear();
+            return Ok(Err(vm));
         }
         spinner.set_message(match &vm.why {
             Some(why) => format!("{} is {}: {why}", vm.name, vm.state),
             None => format!("{} is {}", vm.name, vm.state),
         });
         spinner.tick();
+        last_why = vm.why;
         client.pause(LOOK_INTERVAL);
     }
 }
 
 fn delete(client: &Client, arguments: &VmDeleteArguments) -> Outcome {
     let vm: VmStatus = client.get(&path_with(api::VM, &arguments.name))?;
+    // Nobody is asked to confirm what is refused then.
+    if vm.state != VmState::Off {
+        return Err(Error::new(
+            "VM_NOT_OFF",
+            format!("the virtual machine {} is not deleted", vm.name),
+            format!("it is {}", vm.state),
+            format!("stop it with `spandrel vm stop {}` first", vm.name),
+        ));
+    }
     let what = format!("The virtual machine {} goes; volume {}, its disk, stays.", vm.name, vm.volume);
     confirm(&what, &vm.name, arguments.yes)?;
     client.delete(&path_with(api::VM, &vm.name))?;

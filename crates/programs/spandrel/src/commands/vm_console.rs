@@ -1,20 +1,26 @@
 //! `spandrel vm console`: this terminal as the console of a virtual machine.
 //!
 //! Every key goes there, also those that interrupt; Ctrl-] leaves. Where standard input is no terminal, it is sent as it is, and
-//! what the guest writes is shown until the virtual machine ends.
+//! what the guest writes is shown until the virtual machine is off. One that moves, or is started anew elsewhere, is followed.
 
 use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+use spandrel_cluster::VmGoal;
 use spandrel_shared::Error;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 
-use crate::admin::api;
+use crate::admin::api::{self, VmState, VmStatus};
 use crate::admin::client::{Client, path_with};
+use crate::admin::http::Upgraded;
 use crate::failure::{EXIT_OK, Outcome, system_error};
 use crate::interrupt::restore_on_interrupt;
+
+/// How often it is looked whether a machine runs again.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Ctrl-], which leaves.
 const LEAVE: u8 = 0x1d;
@@ -25,7 +31,7 @@ static FORMER: Mutex<Option<Termios>> = Mutex::new(None);
 /// Connects this terminal to a virtual machine's console.
 pub fn console(client: &Client, name: &str) -> Outcome {
     let is_terminal = std::io::stdin().is_terminal();
-    let stream = client.open_stream(&path_with(api::VM_CONSOLE, name))?;
+    let mut stream = client.open_stream(&path_with(api::VM_CONSOLE, name))?;
     if is_terminal {
         eprintln!("the console of {name}; Ctrl-] leaves it");
     }
@@ -36,13 +42,45 @@ pub fn console(client: &Client, name: &str) -> Outcome {
     let (keys, pressed) = mpsc::unbounded_channel();
     // Reading a terminal cannot be taken back, so the thread ends with the program.
     std::thread::spawn(move || read_keys(&keys));
-    let outcome = client.run(exchange(stream, pressed, is_terminal));
+    let mut pressed = Keys { pressed, is_open: true, is_terminal };
+    let outcome = loop {
+        match client.run(exchange(stream, &mut pressed)) {
+            Ok(Side::This) => break Ok(()),
+            Err(error) => break Err(failed(&error)),
+            Ok(Side::Machine) => {}
+        }
+        match follow(client, name, &mut pressed) {
+            Ok(Some(elsewhere)) => stream = elsewhere,
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
     give_back();
     if is_terminal {
         eprintln!();
     }
-    outcome.map_err(|error| failed(&error))?;
-    Ok(EXIT_OK)
+    outcome.map(|()| EXIT_OK)
+}
+
+/// The console of a machine that has left where it was, as soon as it runs again. None if it is not to run any more, or whoever waits leaves.
+fn follow(client: &Client, name: &str, keys: &mut Keys) -> Result<Option<Upgraded>, Error> {
+    loop {
+        let vm: VmStatus = client.watch(&path_with(api::VM, name))?;
+        if vm.goal != VmGoal::Running || keys.want_to_leave() {
+            return Ok(None);
+        }
+        if vm.state == VmState::Running {
+            match client.open_stream(&path_with(api::VM_CONSOLE, name)) {
+                Err(error) if error.code == "VM_NOT_RUNNING" => {}
+                opened => {
+                    // A terminal that takes each key as it is needs both to begin a line.
+                    eprint!("\r\n{name} runs on {} now\r\n", vm.node.unwrap_or_default());
+                    return opened.map(Some);
+                }
+            }
+        }
+        client.pause(LOOK_INTERVAL);
+    }
 }
 
 /// Sends what is typed, until the end of the input.
@@ -55,30 +93,64 @@ fn read_keys(keys: &mpsc::UnboundedSender<Vec<u8>>) {
     }
 }
 
+/// What is typed.
+struct Keys {
+    pressed: mpsc::UnboundedReceiver<Vec<u8>>,
+    /// Whether more may come.
+    is_open: bool,
+    is_terminal: bool,
+}
+
+impl Keys {
+    /// Whether one of these leaves the console.
+    fn leave(&self, keys: &[u8]) -> bool {
+        self.is_terminal && keys.contains(&LEAVE)
+    }
+
+    /// Whether the key was pressed that leaves, while nobody was there to take others.
+    fn want_to_leave(&mut self) -> bool {
+        while let Ok(keys) = self.pressed.try_recv() {
+            if self.leave(&keys) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Who has left.
+enum Side {
+    This,
+    Machine,
+}
+
 /// Carries keys there and text back, until either side leaves.
+///
+/// # Errors
+/// When what the guest writes cannot be shown.
 async fn exchange(
     stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
-    mut pressed: mpsc::UnboundedReceiver<Vec<u8>>,
-    is_terminal: bool,
-) -> std::io::Result<()> {
+    typed: &mut Keys,
+) -> std::io::Result<Side> {
     let (mut read, mut write) = tokio::io::split(stream);
     let mut buffer = vec![0; 16 << 10];
-    let mut is_open = true;
     loop {
         tokio::select! {
             count = read.read(&mut buffer) => {
-                let count = count?;
-                if count == 0 {
-                    return Ok(());
-                }
+                // However it ends: what has become of the machine the cluster says.
+                let Ok(count @ 1..) = count else { return Ok(Side::Machine) };
                 let mut output = std::io::stdout().lock();
                 output.write_all(&buffer[..count])?;
                 output.flush()?;
             }
-            keys = pressed.recv(), if is_open => match keys {
-                Some(keys) if is_terminal && keys.contains(&LEAVE) => return Ok(()),
-                Some(keys) => write.write_all(&keys).await?,
-                None => is_open = false,
+            keys = typed.pressed.recv(), if typed.is_open => match keys {
+                Some(keys) if typed.leave(&keys) => return Ok(Side::This),
+                Some(keys) => {
+                    if write.write_all(&keys).await.is_err() {
+                        return Ok(Side::Machine);
+                    }
+                }
+                None => typed.is_open = false,
             },
         }
     }

@@ -18,6 +18,9 @@ use crate::text::quoted;
 /// The program that knows images.
 const PROGRAM: &str = "qemu-img";
 
+/// What disks are multiples of, in bytes.
+const SECTOR_BYTES: u64 = 512;
+
 /// A disk image, and where it is to go.
 pub struct DiskImage {
     file: PathBuf,
@@ -105,10 +108,13 @@ impl DiskImage {
         };
         // Whoever interrupts this ends the copying, and waits until it is undone.
         let (undone, is_undone) = std::sync::mpsc::channel::<()>();
-        let copying = Pid::from_child(&child);
+        let (copying, volume) = (Pid::from_child(&child), self.volume.clone());
         let guard = remove_on_interrupt(move || {
             let _ = kill_process(copying, Signal::TERM);
             let _ = is_undone.recv();
+            eprintln!(
+                "volume {volume} holds a part of the image, over what was there: copy it anew before it is used"
+            );
         });
         let bar = if std::io::stderr().is_terminal() {
             ProgressBar::new(self.size_bytes)
@@ -158,9 +164,25 @@ fn look_at(file: &Path) -> Result<ImageInfo, Error> {
         let why = String::from_utf8_lossy(&asked.stderr).trim().replace('\n', "; ");
         return Err(unreadable(why, "name a file that is a disk image, raw or qcow2"));
     }
-    serde_json::from_slice(&asked.stdout).map_err(|error| {
+    let info: ImageInfo = serde_json::from_slice(&asked.stdout).map_err(|error| {
         unreadable(format!("{PROGRAM} says of it what is not understood: {error}"), "report this")
-    })
+    })?;
+    // Whatever qemu-img does not know counts as raw.
+    match std::fs::metadata(file) {
+        Ok(found) if found.is_file() && info.format == "raw" && !is_disk(found.len()) => Err(unreadable(
+            format!(
+                "it has no format that is known, and as a raw image it would be a disk of {} bytes",
+                found.len()
+            ),
+            "name a disk image, raw (a multiple of 512 bytes) or qcow2, that has come whole",
+        )),
+        _ => Ok(info),
+    }
+}
+
+/// Whether a disk can have this size.
+fn is_disk(bytes: u64) -> bool {
+    bytes > 0 && bytes.is_multiple_of(SECTOR_BYTES)
 }
 
 /// The path of the socket in the URI of an export, if it has one.

@@ -24,4 +24,9 @@ fn what_is_no_image_is_refused_with_what_is_wrong() {
     std::fs::write(&file, vec![0; 1 << 20]).expect("it can be written");
     let info = look_at(&file).expect("anything is a raw image");
     assert_eq!((info.format.as_str(), info.virtual_size), ("raw", 1 << 20));
+    for no_disk in [&b""[..], b"a text\n", &[0; 513]] {
+        std::fs::write(&file, no_disk).expect("it can be written");
+        let error = look_at(&file).err().expect("no disk has this size");
+        assert!(error.why.contains(&format!("a disk of {} bytes", no_disk.len())), "{error:?}");
+    }
 }
