@@ -217,6 +217,7 @@ impl Change {
     pub(crate) fn leaves_max(&self) -> usize {
         self.records.iter().map(|record| pages_changed_in_part(record).len()).sum()
     }
+
     /// Frees the places that were taken for it.
     pub(crate) fn free(&self, allocator: &mut Allocator) {
         let moved = self.moves.iter().map(MovedRun::to);
@@ -266,7 +267,7 @@ impl Change {
         let bytes: usize = records.iter().map(record_bytes).sum();
         assert!(bytes <= self.undo_bytes_max(), "{bytes} bytes take a change back, and were not counted on");
         if let Some(allocator) = &mut state.allocator {
-            self.allocated().for_each(|run| allocator.free_now(run));
+            self.free(allocator);
         }
         Self::taking_back(records, self.done)
     }

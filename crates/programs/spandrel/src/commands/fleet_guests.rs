@@ -55,8 +55,8 @@ impl<'client> GuestVms<'client> {
     /// As [`Self::cleanup`].
     pub fn remove_leftovers(&self, prefix: &str) -> Result<(), Error> {
         let vms: Vec<VmStatus> = self.client.get(api::VMS)?;
-        let mut left = vms.iter().filter(|vm| vm.name.starts_with(prefix));
-        left.try_for_each(|vm| remove(self.client, &vm.name))
+        let left = vms.into_iter().map(|vm| vm.name).filter(|name| name.starts_with(prefix));
+        remove(self.client, left.collect())
     }
 
     /// Refuses so many that there is no room for.
@@ -206,36 +206,38 @@ impl<'client> GuestVms<'client> {
     /// # Errors
     /// The first one of ending and deleting them; the others are tried all the same.
     pub fn cleanup(&mut self) -> Result<(), Error> {
-        // All, before the first is waited for: one that waits would be started where that makes room.
-        for name in &self.made {
-            let stop = VmStop { at_once: true };
-            // Whatever hinders this hinders the removal, which tells it.
-            let _ = self.client.post::<VmStatus>(&path_with(api::VM_STOP, name), &stop);
-        }
-        let removed = self.made.drain(..).map(|name| remove(self.client, &name));
-        let outcome = removed.fold(Ok(()), Result::and);
+        let outcome = remove(self.client, std::mem::take(&mut self.made));
         self.guards.clear();
         outcome
     }
 }
 
-/// Cuts the power of a virtual machine, and deletes it.
-fn remove(client: &Client, name: &str) -> Result<(), Error> {
-    let path = path_with(api::VM_STOP, name);
-    let mut vm: VmStatus = client.post(&path, &VmStop { at_once: true })?;
+/// Cuts the power of virtual machines, and deletes them. The error is the first one; the others are tried all the same.
+fn remove(client: &Client, names: Vec<String>) -> Result<(), Error> {
+    let cut_off = |name: &String| -> Result<VmStatus, Error> {
+        client.post(&path_with(api::VM_STOP, name), &VmStop { at_once: true })
+    };
+    // All, before the first is waited for: one that waits would be started where that makes room.
+    let ending: Vec<Result<VmStatus, Error>> = names.iter().map(cut_off).collect();
+    let removed = ending.into_iter().map(|vm| delete_once_off(client, vm?));
+    removed.fold(Ok(()), Result::and)
+}
+
+fn delete_once_off(client: &Client, mut vm: VmStatus) -> Result<(), Error> {
     let begun = Instant::now();
+    let path = path_with(api::VM, &vm.name);
     while vm.state != VmState::Off && begun.elapsed() < STOP_TIME_MAX {
         std::thread::park_timeout(LOOK_INTERVAL);
-        vm = client.get(&path_with(api::VM, name))?;
+        vm = client.get(&path)?;
     }
-    client.delete(&path_with(api::VM, name))
+    client.delete(&path)
 }
 
 fn remove_if_interrupted(client: &Client, name: &str) -> Guard {
     let (directory, name) = (client.directory().clone(), name.to_owned());
     remove_on_interrupt(move || {
         // Best effort: it may be gone, and the cluster with it.
-        let _ = Client::new(directory).and_then(|client| remove(&client, &name));
+        let _ = Client::new(directory).and_then(|client| remove(&client, vec![name]));
     })
 }
 

@@ -25,7 +25,7 @@ use crate::table::Table;
 use crate::text::{age_text, counted, json, quoted, say};
 
 /// How often it is looked how a virtual machine is that is waited for.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+pub const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Carries out a command about virtual machines.
 pub fn vm(client: &Client, command: &VmCommand) -> Outcome {

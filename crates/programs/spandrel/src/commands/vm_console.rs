@@ -5,7 +5,6 @@
 
 use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use spandrel_cluster::VmGoal;
@@ -13,14 +12,12 @@ use spandrel_shared::Error;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 
+use super::vm::LOOK_INTERVAL;
 use crate::admin::api::{self, VmState, VmStatus};
 use crate::admin::client::{Client, path_with};
 use crate::admin::http::Upgraded;
 use crate::failure::{EXIT_OK, Outcome, system_error};
 use crate::interrupt::restore_on_interrupt;
-
-/// How often it is looked whether a machine runs again.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Ctrl-], which leaves.
 const LEAVE: u8 = 0x1d;
