@@ -53,7 +53,7 @@ const SHUT_DOWN_INTERVAL: Duration = Duration::from_secs(5);
 const START_PAUSE_MIN: Duration = Duration::from_secs(1);
 const START_PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// How long one must have run for its failures to be forgotten.
+/// How long ago its failures here must be for one to be forgiven them that runs, or that another node has claimed.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(300);
 
 /// After how many failures another node may try, if one has room.
@@ -267,7 +267,14 @@ impl Planner {
         let condition = |vm: &VmId| sight.instances.get(vm).map(|instance| &instance.condition);
         let runs = |vm: &VmId| condition(vm) == Some(&Condition::Running);
         self.failures.retain(|vm, failures| {
-            let is_forgiven = runs(vm) && now.since(failures.again_at) >= FORGIVEN_AFTER;
+            let is_elsewhere = || {
+                sight
+                    .vms
+                    .get(vm)
+                    .and_then(|stored| stored.record.placement.as_ref())
+                    .is_some_and(|placement| placement.node != sight.own)
+            };
+            let is_forgiven = (runs(vm) || is_elsewhere()) && now.since(failures.again_at) >= FORGIVEN_AFTER;
             goal(vm) == Some(VmGoal::Running) && !is_forgiven
         });
         self.resumed.retain(|vm, (at, _)| {

@@ -357,6 +357,12 @@ fn one_that_fails_is_started_again_ever_more_slowly_and_then_elsewhere() {
     assert_eq!(world.act(3400, 1), [Step::Release(vm(1), VmGoal::Running, Some(because.clone()))]);
     assert_eq!(world.act(3400, 1), []);
     assert_eq!(world.act(3400, 2), [Step::Claim(vm(1), because)]);
+    assert_eq!(world.act(3400, 2), [Step::Start(vm(1))]);
+    let is_known = |world: &World| world.planners[&node(1)].failure(vm(1)).is_some();
+    assert_eq!(world.act(200_000, 1), []);
+    assert!(is_known(&world), "the other node may not keep it");
+    assert_eq!(world.act(400_000, 1), []);
+    assert!(!is_known(&world), "that was long ago, and it is elsewhere");
 }
 
 #[test]

@@ -60,8 +60,15 @@ impl QemuVersion {
     }
 }
 
-/// How long the guest may take. It needs some milliseconds; QEMU's start, a part of a second.
-const TIME_MAX: Duration = Duration::from_secs(3);
+/// How long the guest may take that the processor runs. It needs some milliseconds; QEMU's start, a part of a second. Where that does not
+/// work it may hang, and each start of a node waits for it.
+const KVM_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// The same of one that QEMU runs, on a machine that is busy: it works or ends.
+const TCG_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How long QEMU may take to say its version: on a machine that is busy, it is worth waiting for.
+const VERSION_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The size of the firmware, in bytes: the processor begins sixteen bytes before its end.
 const FIRMWARE_BYTES: usize = 64 << 10;
@@ -97,8 +104,8 @@ pub async fn probe(program: &Path, folder: &Path) -> Option<Emulator> {
     let firmware_path = folder.join("probe.bin");
     std::fs::write(&firmware_path, firmware()).ok()?;
     let mut works = None;
-    for accelerator in [Accelerator::Kvm, Accelerator::Tcg] {
-        if runs(program, &firmware_path, accelerator).await {
+    for (accelerator, time_max) in [(Accelerator::Kvm, KVM_TIME_MAX), (Accelerator::Tcg, TCG_TIME_MAX)] {
+        if runs(program, &firmware_path, accelerator, time_max).await {
             works = Some(accelerator);
             break;
         }
@@ -111,12 +118,15 @@ pub async fn probe(program: &Path, folder: &Path) -> Option<Emulator> {
 /// What QEMU says that it is.
 async fn version(program: &Path) -> QemuVersion {
     let said = tokio::process::Command::new(program).arg("-version").kill_on_drop(true).output();
-    let said = tokio::time::timeout(TIME_MAX, said).await;
+    let said = tokio::time::timeout(VERSION_TIME_MAX, said).await;
     let version = match &said {
         Ok(Ok(said)) => QemuVersion::of_words(&String::from_utf8_lossy(&said.stdout)),
         Ok(Err(_)) | Err(_) => None,
     };
-    version.unwrap_or(QemuVersion::UNKNOWN)
+    version.unwrap_or_else(|| {
+        tracing::warn!("{} does not say which version it is; it is taken for a new one", program.display());
+        QemuVersion::UNKNOWN
+    })
 }
 
 fn firmware() -> Vec<u8> {
@@ -127,7 +137,7 @@ fn firmware() -> Vec<u8> {
 }
 
 /// Whether a guest gets to its end.
-async fn runs(program: &Path, firmware: &Path, accelerator: Accelerator) -> bool {
+async fn runs(program: &Path, firmware: &Path, accelerator: Accelerator, time_max: Duration) -> bool {
     let machine = format!("q35,accel={}", accelerator.qemu_name());
     let child = tokio::process::Command::new(program)
         .args(["-no-user-config", "-nodefaults", "-display", "none", "-m", "16M", "-machine", &machine])
@@ -139,7 +149,7 @@ async fn runs(program: &Path, firmware: &Path, accelerator: Accelerator) -> bool
         .kill_on_drop(true)
         .spawn();
     let Ok(mut child) = child else { return false };
-    let ended = tokio::time::timeout(TIME_MAX, child.wait()).await;
+    let ended = tokio::time::timeout(time_max, child.wait()).await;
     matches!(ended, Ok(Ok(status)) if status.code() == Some(STATUS))
 }
 

@@ -7,12 +7,12 @@ async fn translation_always_works_and_a_program_that_is_no_qemu_is_told_apart() 
     let firmware_path = folder.path().join("firmware");
     std::fs::write(&firmware_path, firmware()).expect("it can be written");
     assert!(
-        runs(program, &firmware_path, Accelerator::Tcg).await,
+        runs(program, &firmware_path, Accelerator::Tcg, TCG_TIME_MAX).await,
         "translation needs nothing of the machine"
     );
     // A guest that does nothing does not count as one that has run.
     std::fs::write(&firmware_path, vec![0xf4; FIRMWARE_BYTES]).expect("it can be written");
-    assert!(!runs(program, &firmware_path, Accelerator::Tcg).await);
+    assert!(!runs(program, &firmware_path, Accelerator::Tcg, KVM_TIME_MAX).await);
     let emulator = probe(program, folder.path()).await.expect("it works");
     assert!(emulator.version >= QemuVersion(5, 0) && emulator.version < QemuVersion::UNKNOWN, "{emulator:?}");
     assert_eq!(probe(Path::new("/bin/true"), folder.path()).await, None);

@@ -139,12 +139,16 @@ fn bootable_image(folder: &Path, task: &str) -> PathBuf {
 
 /// Four nodes in one process, with drives in memory.
 fn cluster() -> Cluster {
-    let arguments =
-        ["--memory", "--nodes", "4", "--drives", "1", "--drive-size", "512M", "--vm-memory", "1G"];
-    let options =
-        ClusterOptions { arguments: arguments.map(str::to_owned).to_vec(), drive_prefix: String::new() };
+    cluster_of(4, &["--memory", "--drive-size", "512M", "--vm-memory", "1G"])
+}
+
+/// So many nodes in one process, with a drive each.
+fn cluster_of(nodes: usize, arguments: &[&str]) -> Cluster {
+    let count = nodes.to_string();
+    let all = ["--nodes", &count, "--drives", "1"].into_iter().chain(arguments.iter().copied());
+    let options = ClusterOptions { arguments: all.map(str::to_owned).collect(), drive_prefix: String::new() };
     let cluster = Cluster::start(Program::with_test_faults(), options);
-    let runs_vms = || cluster.log().matches("looks after virtual machines").count() >= 4;
+    let runs_vms = || cluster.log().matches("looks after virtual machines").count() >= nodes;
     await_that("nodes that run virtual machines", runs_vms);
     cluster
 }
@@ -334,6 +338,33 @@ fn moves_under_load(bus: &str) {
     assert_eq!(stopped.output.matches("Paused").count(), 1, "only the one that was drained: {stopped:#?}");
 }
 
+/// A stop that was broken off has left its node in maintenance. That goes on, so that the machine that found no other node begins
+/// again only when somebody says so.
+#[test]
+fn a_stop_that_was_broken_off_goes_on_and_says_what_it_leaves() {
+    // One machine fits on each.
+    let cluster = cluster_of(3, &["--memory", "--drive-size", "512M", "--vm-memory", "160M"]);
+    let place = Place::One(&cluster);
+    let guests = [("web", "n1"), ("db", "n2"), ("mail", "n3")];
+    for (name, node) in guests {
+        place.make(name, node, "count");
+        place.must_run(&["vm", "start", name]);
+        assert_eq!(place.node_of(name), node);
+    }
+    place.must_run(&["node", "drain", "n1"]);
+    assert_eq!(place.node_of("web"), "n1", "no other node has room for it");
+    let stopped = place.must_run(&["node", "stop", "n1"]);
+    assert!(stopped.output.contains("in maintenance as before"), "{stopped:#?}");
+    place.must_run(&["node", "start", "n1"]);
+    let nodes = place.must_run(&["node", "list"]);
+    assert_eq!(nodes.output.matches("Paused").count(), 1, "{nodes:#?}");
+    assert!(!nodes.output.contains("Down"), "it has started: {nodes:#?}");
+    assert_eq!(place.vm("web")["state"], "waiting");
+    place.must_run(&["node", "resume", "n1"]);
+    await_that("a machine that runs again", || place.vm("web")["state"] == "running");
+    assert_eq!(place.node_of("web"), "n1");
+}
+
 /// A guest that is given time to shut down can write meanwhile, wherever its disk is served. This one does not heed the button.
 #[test]
 fn a_guests_disk_works_until_it_has_ended_when_all_nodes_stop() {
@@ -394,13 +425,7 @@ fn a_guest_that_is_cut_off_syncs_nothing_once_it_runs_elsewhere() {
 /// QEMU goes on without the process that has started it, and waits for its disk; the next process finds it.
 #[test]
 fn guests_go_on_when_their_nodes_process_is_killed_and_started_again() {
-    let arguments =
-        ["--nodes", "3", "--drives", "1", "--drive-size", "256M", "--sparse", "--vm-memory", "1G"];
-    let options =
-        ClusterOptions { arguments: arguments.map(str::to_owned).to_vec(), drive_prefix: String::new() };
-    let mut cluster = Cluster::start(Program::with_test_faults(), options);
-    let run_vms = |cluster: &Cluster| cluster.log().matches("looks after virtual machines").count();
-    await_that("nodes that run virtual machines", || run_vms(&cluster) >= 3);
+    let mut cluster = cluster_of(3, &["--drive-size", "256M", "--sparse", "--vm-memory", "1G"]);
     let guests = [("web", "n2", "nbd"), ("db", "n3", "vhost-user")];
     for (name, node, bus) in guests {
         Place::One(&cluster).make_with(name, node, "count", bus);

@@ -173,16 +173,7 @@ impl Administration {
 
     /// The names of virtual machines that run on a node in maintenance and are to move away: another node has room for each.
     pub(super) async fn vms_to_move(&self, node: NodeId) -> Result<Vec<String>, Error> {
-        let facts = self.vm_facts().await?;
-        let fits = |record: &VmRecord| {
-            let others = facts.hosts.keys().filter(|other| **other != node);
-            let left = others.filter_map(|other| facts.memory_left(*other)).max();
-            record.migration.is_some() || left.is_some_and(|left| left >= record.memory_bytes)
-        };
-        let is_left =
-            |record: &&VmRecord| record.is_on(node) && record.goal == VmGoal::Running && fits(record);
-        let records = facts.vms.values().map(|stored| &stored.record);
-        Ok(records.filter(is_left).map(|record| record.name.clone()).collect())
+        Ok(self.vm_facts().await?.to_move_from(node))
     }
 
     async fn vm_facts(&self) -> Result<VmFacts, Error> {
@@ -237,6 +228,36 @@ impl VmFacts {
         self.nodes.get(&node).cloned().unwrap_or_else(|| node.to_string())
     }
 
+    /// The names of those that are to move away from a node: another one has room for each.
+    fn to_move_from(&self, node: NodeId) -> Vec<String> {
+        let others = self.hosts.keys().filter(|other| **other != node);
+        let left_most = others.filter_map(|other| self.memory_left(*other)).max().unwrap_or_default();
+        // While it moves it stands still for a moment, too.
+        let is_to_move = |vm: VmId, record: &VmRecord| {
+            record.migration.is_some() || record.memory_bytes <= left_most && self.can_move(vm, record)
+        };
+        let is_left = |(vm, stored): &(&VmId, &Stored<VmRecord>)| {
+            let record = &stored.record;
+            record.is_on(node) && record.goal == VmGoal::Running && is_to_move(**vm, record)
+        };
+        self.vms.iter().filter(is_left).map(|(_, stored)| stored.record.name.clone()).collect()
+    }
+
+    /// Whether one runs or may soon, as far as its node says: what stands still or does not start stays where it is.
+    fn can_move(&self, vm: VmId, record: &VmRecord) -> bool {
+        self.report(vm, record).is_none_or(|report| match report.condition {
+            VmCondition::Running | VmCondition::ShutDown | VmCondition::Arriving => true,
+            VmCondition::Starting => report.failure.is_none(),
+            VmCondition::Paused(_) | VmCondition::Failed(_) => false,
+        })
+    }
+
+    /// What the node says of one that has claimed it; none if it could not be asked.
+    fn report(&self, vm: VmId, record: &VmRecord) -> Option<&VmReport> {
+        let node = record.placement.as_ref()?.node;
+        self.reports.get(&node)?.iter().find(|report| report.vm == vm)
+    }
+
     /// Refuses to have one run that no node could run.
     fn check_host(&self, record: &VmRecord) -> Result<(), Error> {
         let refuse = |why: String, next: &str| {
@@ -283,9 +304,7 @@ impl VmFacts {
             let why = format!("it moves to node {} already", self.node_name(migration.to));
             return refuse(why, "wait until it is there");
         }
-        let report =
-            self.reports.get(&placement.node).and_then(|of| of.iter().find(|report| report.vm == vm));
-        if report.is_none_or(|report| report.condition != VmCondition::Running) {
+        if self.report(vm, record).is_none_or(|report| report.condition != VmCondition::Running) {
             return refuse("its guest does not run".to_owned(), "see how it is with `spandrel vm get`");
         }
         let left = |node: &NodeId| self.memory_left(*node).unwrap_or_default();
@@ -344,9 +363,7 @@ impl VmFacts {
 
     fn status(&self, vm: VmId, record: &VmRecord) -> VmStatus {
         let placement = record.placement.as_ref();
-        let report = placement
-            .and_then(|placement| self.reports.get(&placement.node)?.iter().find(|report| report.vm == vm));
-        let (state, why) = self.state_of(vm, record, report);
+        let (state, why) = self.state_of(vm, record, self.report(vm, record));
         VmStatus {
             name: record.name.clone(),
             id: vm,

@@ -79,6 +79,27 @@ fn a_node_says_what_it_has_and_how_many_more_it_takes() {
 }
 
 #[test]
+fn those_are_to_move_away_that_can_and_find_room() {
+    let left = |record: &VmRecord, report| !facts(record, report).to_move_from(node_id(1)).is_empty();
+    let running = record(VmGoal::Running, Some(1));
+    assert!(left(&running, Some(VmCondition::Running)));
+    assert!(left(&running, None), "nobody knows better");
+    assert!(!left(&record(VmGoal::Off, Some(1)), Some(VmCondition::Running)), "it ends");
+    assert!(!left(&record(VmGoal::Running, Some(2)), Some(VmCondition::Running)), "it is elsewhere");
+    let large = VmRecord { memory_bytes: 3 * GIB, ..running.clone() };
+    assert!(!left(&large, Some(VmCondition::Running)), "no other node has room");
+    let paused = || Some(VmCondition::Paused("it was stopped".to_owned()));
+    assert!(!left(&running, paused()));
+    assert!(!left(&running, Some(VmCondition::Failed("it ended".to_owned()))));
+    assert!(left(&running.moving(node_id(2), 7), paused()), "it stands still before it goes on there");
+    let mut failing = facts(&running, Some(VmCondition::Starting));
+    assert_eq!(failing.to_move_from(node_id(1)), ["web"], "it is about to run");
+    let report = &mut failing.reports.get_mut(&node_id(1)).expect("it was given")[0];
+    report.failure = Some("there is no file K".to_owned());
+    assert_eq!(failing.to_move_from(node_id(1)), [""; 0]);
+}
+
+#[test]
 fn why_one_could_not_be_started_is_told_wherever_it_is_tried_next() {
     let failed = PlacementReason::StartFailed { node: node_id(2) };
     let report = |condition, failure: Option<&str>| VmReport {

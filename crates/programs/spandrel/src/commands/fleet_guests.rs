@@ -69,12 +69,21 @@ impl<'client> GuestVms<'client> {
         if u64::from(count) <= room {
             return Ok(());
         }
+        let what = format!("{} cannot run", counted(count.into(), "virtual machine"));
+        if hosts.is_empty() {
+            return Err(Error::new(
+                "FLEET_GUESTS_NOT_RUNNING",
+                what,
+                "no node that is alive runs virtual machines",
+                "install QEMU on the servers (Debian: `apt-get install qemu-system-x86`) and start the nodes anew; one that \
+                 has just started needs some seconds until it is known",
+            ));
+        }
         Err(Error::new(
             "FLEET_GUESTS_NOT_RUNNING",
-            format!("{} cannot run", counted(count.into(), "virtual machine")),
+            what,
             format!(
-                "the nodes have memory for {} of {} each",
-                counted(room, "more virtual machine"),
+                "the nodes that are not in maintenance have memory for {room} more of {} each",
                 format_size(guest.memory_bytes)
             ),
             "use fewer clients (--vms), or less memory for each (--guest-memory); `spandrel vm hosts` shows what nodes have",

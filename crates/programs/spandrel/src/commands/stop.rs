@@ -2,7 +2,8 @@
 //!
 //! What needs it is asked first. A node that is a server of its own hands its volumes over before it ends, and stays in
 //! maintenance, so that it is waited for. Interrupted, it is in maintenance and runs; the same command goes on from there. One that is a
-//! thread hands its volumes over as it ends, so it is in maintenance only until its virtual machines have moved away.
+//! thread hands its volumes over as it ends, so it is in maintenance only until its virtual machines have moved away; one that was in
+//! maintenance before stays so, and that is said: who put it there, or was interrupted, is not known.
 
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,7 @@ pub fn stop(client: &Client, arguments: &NodeStopArguments) -> Outcome {
         return preview(&before, &vms_of(client, name)?, runs, *abrupt);
     }
     let patience = timeout.map(Duration::from_secs);
+    let was_in_maintenance = before.node.maintenance.is_some();
     let drains = runs && (is_server || !abrupt && !vms_of(client, name)?.is_empty());
     if drains {
         let drain = NodeDrain { dry_run: false, force: *force };
@@ -45,13 +47,13 @@ pub fn stop(client: &Client, arguments: &NodeStopArguments) -> Outcome {
     }
     let told = client
         .post::<NodeStatus>(&path_with(api::NODE_STOP, name), &NodeStop { abrupt: *abrupt, force: *force });
-    if drains && !is_server {
-        let _: NodeStatus = client.post(&path_with(api::NODE_RESUME, name), &())?;
-    }
+    let resumed =
+        if drains && !is_server && !was_in_maintenance { end_maintenance(client, name) } else { None };
     let node = match told {
         // It may have ended before it could answer.
         Err(error) if is_server && is_passing(&error) => before.node,
-        told => told?,
+        Ok(node) => resumed.unwrap_or(node),
+        Err(error) => return Err(error),
     };
     if is_server {
         await_end(client, name, patience)?;
@@ -61,10 +63,26 @@ pub fn stop(client: &Client, arguments: &NodeStopArguments) -> Outcome {
             "node {name} has ended, and is in maintenance: it is waited for. Start it on its server (`spandrel node run`), \
              then `spandrel node resume {name}`\n"
         ),
+        Output::Table if was_in_maintenance => format!(
+            "node {name} is stopped, and is in maintenance as before: `spandrel node resume {name}` ends that\n"
+        ),
         Output::Table => format!("node {name} is stopped\n"),
         Output::Json => json(&node),
     });
     Ok(EXIT_OK)
+}
+
+/// Ends the maintenance that a node was in only for its stop: how it is then. If that fails, whether it has stopped is told all
+/// the same.
+fn end_maintenance(client: &Client, name: &str) -> Option<NodeStatus> {
+    let resumed = client.post(&path_with(api::NODE_RESUME, name), &());
+    let still = |error: &Error| {
+        warn(&[format!(
+            "node {name} is still in maintenance ({}): `spandrel node resume {name}` ends that",
+            error.why
+        )]);
+    };
+    resumed.inspect_err(still).ok()
 }
 
 /// The virtual machines of a node, by their names.

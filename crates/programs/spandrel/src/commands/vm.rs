@@ -137,7 +137,8 @@ fn hosts(client: &Client, arguments: OutputArguments) -> Outcome {
     let hosts: Vec<VmHostStatus> = client.get(api::VM_HOSTS)?;
     say(&match arguments.output {
         Output::Table if hosts.is_empty() => {
-            "no node runs virtual machines: install QEMU (Debian: `apt-get install qemu-system-x86`) and start the nodes anew\n"
+            "no node that is alive runs virtual machines: install QEMU (Debian: `apt-get install qemu-system-x86`) and start the \
+             nodes anew; one that has just started needs some seconds until it is known\n"
                 .to_owned()
         }
         Output::Table => render_hosts(&hosts),

@@ -5,6 +5,7 @@
 
 use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use spandrel_cluster::VmGoal;
@@ -14,7 +15,7 @@ use tokio::sync::mpsc;
 
 use super::vm::LOOK_INTERVAL;
 use crate::admin::api::{self, VmState, VmStatus};
-use crate::admin::client::{Client, path_with};
+use crate::admin::client::{Client, SILENCE_MAX, is_passing, path_with};
 use crate::admin::http::Upgraded;
 use crate::failure::{EXIT_OK, Outcome, system_error};
 use crate::interrupt::restore_on_interrupt;
@@ -39,7 +40,7 @@ pub fn console(client: &Client, name: &str) -> Outcome {
     let (keys, pressed) = mpsc::unbounded_channel();
     // Reading a terminal cannot be taken back, so the thread ends with the program.
     std::thread::spawn(move || read_keys(&keys));
-    let mut pressed = Keys { pressed, is_open: true, is_terminal };
+    let mut pressed = Keys { pressed, unsent: Vec::new(), is_open: true, is_terminal };
     let outcome = loop {
         match client.run(exchange(stream, &mut pressed)) {
             Ok(Side::This) => break Ok(()),
@@ -61,6 +62,7 @@ pub fn console(client: &Client, name: &str) -> Outcome {
 
 /// The console of a machine that has left where it was, as soon as it runs again. None if it is not to run any more, or whoever waits leaves.
 fn follow(client: &Client, name: &str, keys: &mut Keys) -> Result<Option<Upgraded>, Error> {
+    let mut refused_since = None;
     loop {
         let vm: VmStatus = client.watch(&path_with(api::VM, name))?;
         if vm.goal != VmGoal::Running || keys.want_to_leave() {
@@ -68,12 +70,20 @@ fn follow(client: &Client, name: &str, keys: &mut Keys) -> Result<Option<Upgrade
         }
         if vm.state == VmState::Running {
             match client.open_stream(&path_with(api::VM_CONSOLE, name)) {
-                Err(error) if error.code == "VM_NOT_RUNNING" => {}
-                opened => {
+                Ok(stream) => {
                     // A terminal that takes each key as it is needs both to begin a line.
                     eprint!("\r\n{name} runs on {} now\r\n", vm.node.unwrap_or_default());
-                    return opened.map(Some);
+                    return Ok(Some(stream));
                 }
+                Err(error) if error.code == "VM_NOT_RUNNING" => {}
+                // Where it was used the machine may not have noticed yet that nobody does any more.
+                Err(error) if error.code == "VM_CONSOLE_IN_USE" || is_passing(&error) => {
+                    let since = *refused_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= SILENCE_MAX {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
             }
         }
         client.pause(LOOK_INTERVAL);
@@ -93,6 +103,8 @@ fn read_keys(keys: &mpsc::UnboundedSender<Vec<u8>>) {
 /// What is typed.
 struct Keys {
     pressed: mpsc::UnboundedReceiver<Vec<u8>>,
+    /// What was taken of it and not sent: the machine had left.
+    unsent: Vec<u8>,
     /// Whether more may come.
     is_open: bool,
     is_terminal: bool,
@@ -104,14 +116,27 @@ impl Keys {
         self.is_terminal && keys.contains(&LEAVE)
     }
 
-    /// Whether the key was pressed that leaves, while nobody was there to take others.
+    /// Whether the key was pressed that leaves, while nobody was there to take others. Those are lost, as on any machine that is
+    /// down; what a program sends here waits.
     fn want_to_leave(&mut self) -> bool {
+        if !self.is_terminal {
+            return false;
+        }
+        self.unsent.clear();
         while let Ok(keys) = self.pressed.try_recv() {
             if self.leave(&keys) {
                 return true;
             }
         }
         false
+    }
+
+    /// What is to be sent next; none if nothing more will come. May be dropped while it waits.
+    async fn next(&mut self) -> Option<Vec<u8>> {
+        if !self.unsent.is_empty() {
+            return Some(std::mem::take(&mut self.unsent));
+        }
+        self.pressed.recv().await
     }
 }
 
@@ -140,10 +165,12 @@ async fn exchange(
                 output.write_all(&buffer[..count])?;
                 output.flush()?;
             }
-            keys = typed.pressed.recv(), if typed.is_open => match keys {
+            keys = typed.next(), if typed.is_open => match keys {
                 Some(keys) if typed.leave(&keys) => return Ok(Side::This),
                 Some(keys) => {
-                    if write.write_all(&keys).await.is_err() {
+                    let sent = send(&mut write, &keys).await;
+                    typed.unsent = keys[sent..].to_vec();
+                    if !typed.unsent.is_empty() {
                         return Ok(Side::Machine);
                     }
                 }
@@ -151,6 +178,18 @@ async fn exchange(
             },
         }
     }
+}
+
+/// Sends keys, and returns how many of them: fewer if the machine has left.
+async fn send(write: &mut (impl tokio::io::AsyncWrite + Unpin), keys: &[u8]) -> usize {
+    let mut sent = 0;
+    while sent < keys.len() {
+        match write.write(&keys[sent..]).await {
+            Ok(count @ 1..) => sent += count,
+            Ok(0) | Err(_) => break,
+        }
+    }
+    sent
 }
 
 /// Has each key come as it is.
@@ -175,3 +214,7 @@ fn give_back() {
 fn failed(error: &std::io::Error) -> Error {
     system_error("the console is lost", error)
 }
+
+#[cfg(test)]
+#[path = "vm_console_tests.rs"]
+mod tests;
