@@ -295,6 +295,11 @@ impl VmRecord {
         self.placement.as_ref().is_some_and(|placement| placement.node == node)
     }
 
+    /// Whether another node has claimed it.
+    pub fn is_elsewhere(&self, node: NodeId) -> bool {
+        self.placement.as_ref().is_some_and(|placement| placement.node != node)
+    }
+
     /// Whether it takes memory of a node: it is there, or moves there.
     pub fn takes_memory_of(&self, node: NodeId) -> bool {
         self.is_on(node) || self.migration.as_ref().is_some_and(|migration| migration.to == node)

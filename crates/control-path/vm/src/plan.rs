@@ -267,13 +267,8 @@ impl Planner {
         let condition = |vm: &VmId| sight.instances.get(vm).map(|instance| &instance.condition);
         let runs = |vm: &VmId| condition(vm) == Some(&Condition::Running);
         self.failures.retain(|vm, failures| {
-            let is_elsewhere = || {
-                sight
-                    .vms
-                    .get(vm)
-                    .and_then(|stored| stored.record.placement.as_ref())
-                    .is_some_and(|placement| placement.node != sight.own)
-            };
+            let is_elsewhere =
+                || sight.vms.get(vm).is_some_and(|stored| stored.record.is_elsewhere(sight.own));
             let is_forgiven = (runs(vm) || is_elsewhere()) && now.since(failures.again_at) >= FORGIVEN_AFTER;
             goal(vm) == Some(VmGoal::Running) && !is_forgiven
         });

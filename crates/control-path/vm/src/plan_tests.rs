@@ -525,10 +525,8 @@ proptest! {
                 Event::NodeComesBack(on) => _ = world.hosts.insert(node(on), host),
                 Event::Goal(number, goal) => world.record(number).goal = goal,
                 Event::Moves(number, to) => {
-                    let is_elsewhere =
-                        |placement: &spandrel_cluster::VmPlacement| placement.node != node(to);
                     let record = world.record(number);
-                    if record.migration.is_none() && record.placement.as_ref().is_some_and(is_elsewhere) {
+                    if record.migration.is_none() && record.is_elsewhere(node(to)) {
                         world.change(vm(number), |record| record.moving(node(to), now_ms));
                     }
                 }
@@ -546,9 +544,7 @@ proptest! {
                 }
             }
             for on in world.hosts.keys() {
-                let placed = world.vms.values().filter(|stored| {
-                    stored.record.placement.as_ref().is_some_and(|placement| placement.node == *on)
-                });
+                let placed = world.vms.values().filter(|stored| stored.record.is_on(*on));
                 prop_assert!(placed.count() <= 4, "{on:?} has more than it has room for");
             }
         }

@@ -398,10 +398,8 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let Some(keeper) = keeper.as_ref() else { return Vec::new() };
         let (seen, planner) = (keeper.seen.borrow(), keeper.planner.borrow());
         let vms = self.parts.view.vms.borrow();
-        let is_here = |record: &VmRecord| {
-            record.placement.as_ref().is_some_and(|placement| placement.node == self.parts.node())
-        };
-        let placed = vms.iter().filter(|(_, stored)| is_here(&stored.record)).map(|(vm, _)| *vm);
+        let own = self.parts.node();
+        let placed = vms.iter().filter(|(_, stored)| stored.record.is_on(own)).map(|(vm, _)| *vm);
         let all: BTreeSet<VmId> = placed.chain(seen.keys().copied()).chain(planner.failed_vms()).collect();
         let report = |vm: VmId| {
             let instance = seen.get(&vm);
@@ -455,11 +453,8 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let own = self.parts.node();
         let placed: Vec<(VmId, VmGoal)> = {
             let vms = self.parts.view.vms.borrow();
-            let is_here = |stored: &&Stored<VmRecord>| {
-                stored.record.placement.as_ref().is_some_and(|placement| placement.node == own)
-            };
             vms.iter()
-                .filter(|(_, stored)| is_here(stored))
+                .filter(|(_, stored)| stored.record.is_on(own))
                 .map(|(vm, stored)| (*vm, stored.record.goal))
                 .collect()
         };

@@ -3,6 +3,9 @@
 //! That `/dev/kvm` is there says little: where this machine is itself a virtual one, it may be there and run no ordinary
 //! guest. So a guest is started whose firmware is all that it has: it goes the way that every kernel goes, from real mode to
 //! protected mode to long mode with paging, and ends QEMU from there, with a status that nothing else has.
+//!
+//! Where virtualization only seems to work the guest may go round and round, and its QEMU with it. It is ended in time by
+//! `timeout`, of coreutils or busybox, and not by this process, which may be killed meanwhile.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -62,10 +65,10 @@ impl QemuVersion {
 
 /// How long the guest may take that the processor runs. It needs some milliseconds; QEMU's start, a part of a second. Where that does not
 /// work it may hang, and each start of a node waits for it.
-const KVM_TIME_MAX: Duration = Duration::from_secs(3);
+const KVM_SECONDS_MAX: u32 = 3;
 
 /// The same of one that QEMU runs, on a machine that is busy: it works or ends.
-const TCG_TIME_MAX: Duration = Duration::from_secs(30);
+const TCG_SECONDS_MAX: u32 = 30;
 
 /// How long QEMU may take to say its version: on a machine that is busy, it is worth waiting for.
 const VERSION_TIME_MAX: Duration = Duration::from_secs(30);
@@ -104,8 +107,10 @@ pub async fn probe(program: &Path, folder: &Path) -> Option<Emulator> {
     let firmware_path = folder.join("probe.bin");
     std::fs::write(&firmware_path, firmware()).ok()?;
     let mut works = None;
-    for (accelerator, time_max) in [(Accelerator::Kvm, KVM_TIME_MAX), (Accelerator::Tcg, TCG_TIME_MAX)] {
-        if runs(program, &firmware_path, accelerator, time_max).await {
+    for (accelerator, seconds_max) in
+        [(Accelerator::Kvm, KVM_SECONDS_MAX), (Accelerator::Tcg, TCG_SECONDS_MAX)]
+    {
+        if runs(program, &firmware_path, accelerator, seconds_max).await {
             works = Some(accelerator);
             break;
         }
@@ -136,21 +141,28 @@ fn firmware() -> Vec<u8> {
     firmware
 }
 
-/// Whether a guest gets to its end.
-async fn runs(program: &Path, firmware: &Path, accelerator: Accelerator, time_max: Duration) -> bool {
+/// Whether a guest gets to its end in this time.
+async fn runs(program: &Path, firmware: &Path, accelerator: Accelerator, seconds_max: u32) -> bool {
     let machine = format!("q35,accel={}", accelerator.qemu_name());
-    let child = tokio::process::Command::new(program)
+    let child = tokio::process::Command::new("timeout")
+        .args(["-s", "KILL", &seconds_max.to_string()])
+        .arg(program)
         .args(["-no-user-config", "-nodefaults", "-display", "none", "-m", "16M", "-machine", &machine])
         .args(["-cpu", accelerator.processor(), "-device", "isa-debug-exit,iobase=0x501,iosize=1", "-bios"])
         .arg(firmware)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .kill_on_drop(true)
         .spawn();
-    let Ok(mut child) = child else { return false };
-    let ended = tokio::time::timeout(time_max, child.wait()).await;
-    matches!(ended, Ok(Ok(status)) if status.code() == Some(STATUS))
+    match child {
+        Ok(mut child) => matches!(child.wait().await, Ok(status) if status.code() == Some(STATUS)),
+        Err(error) => {
+            tracing::warn!(
+                "what QEMU can do is not known: `timeout`, of coreutils or busybox, is needed: {error}"
+            );
+            false
+        }
+    }
 }
 
 #[cfg(test)]

@@ -33,5 +33,5 @@ pub mod stakes;
 pub(crate) mod testing;
 pub mod top;
 mod vm_requests;
-mod vms;
+pub mod vms;
 pub mod volumes;

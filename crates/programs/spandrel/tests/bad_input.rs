@@ -76,7 +76,9 @@ fn volumes_and_nodes() {
     cluster.run(&["node", "start", "n9"]).refused("NODE_NOT_FOUND");
     cluster.run(&["node", "start", "n1"]).refused("NODE_RUNNING");
     cluster.run(&["fleet", "sweep", "--outstanding", "0"]).refused("FLEET_LOAD_INVALID");
-    cluster.run(&["fleet", "sweep", "--working-set", "1T", "--vms", "2"]).refused("POOL_FULL");
+    let sweep = cluster.run(&["fleet", "sweep", "--working-set", "1T", "--vms", "2"]);
+    assert!(sweep.errors.contains("--working-set"), "{sweep:?}");
+    sweep.refused("POOL_FULL");
     let after = cluster.run(&["volume", "list", "-o", "json"]).json();
     assert_eq!(after, before, "nothing has changed");
     cluster.run(&["node", "stop", "n3"]).good();

@@ -12,6 +12,10 @@ use super::api::{VmCreate, VmHostStatus, VmMigrate, VmState, VmStatus, VmStop};
 use super::nodes::Duplex;
 use crate::random::random;
 
+/// What to do where no node that is alive runs virtual machines.
+pub const WHERE_NONE_RUNS_VMS: &str = "install QEMU on the servers (Debian: `apt-get install qemu-system-x86`) and start the \
+                                       nodes anew; one that has just started needs some seconds until it is known";
+
 /// What is known of all virtual machines.
 struct VmFacts {
     vms: BTreeMap<VmId, Stored<VmRecord>>,
@@ -254,7 +258,11 @@ impl VmFacts {
 
     /// What the node says of one that has claimed it; none if it could not be asked.
     fn report(&self, vm: VmId, record: &VmRecord) -> Option<&VmReport> {
-        let node = record.placement.as_ref()?.node;
+        self.report_of(record.placement.as_ref()?.node, vm)
+    }
+
+    /// What a node says of one, if anything.
+    fn report_of(&self, node: NodeId, vm: VmId) -> Option<&VmReport> {
         self.reports.get(&node)?.iter().find(|report| report.vm == vm)
     }
 
@@ -265,11 +273,7 @@ impl VmFacts {
             Err(Error::new("VM_WITHOUT_HOST", what, why, next))
         };
         let Some(most_bytes) = self.hosts.values().map(|host| host.memory_bytes).max() else {
-            return refuse(
-                "no node that is alive runs virtual machines".to_owned(),
-                "install QEMU on the servers (Debian: `apt-get install qemu-system-x86`) and start the nodes anew; one that \
-                 has just started needs some seconds until it is known",
-            );
+            return refuse("no node that is alive runs virtual machines".to_owned(), WHERE_NONE_RUNS_VMS);
         };
         if record.memory_bytes <= most_bytes {
             return Ok(());
@@ -347,9 +351,8 @@ impl VmFacts {
     fn host_status(&self, node: NodeId) -> VmHostStatus {
         let host = &self.hosts[&node];
         let records = self.vms.values().map(|stored| &stored.record);
-        let is_there =
-            |record: &&VmRecord| record.placement.as_ref().is_some_and(|placement| placement.node == node);
-        let mut vms: Vec<String> = records.filter(is_there).map(|record| record.name.clone()).collect();
+        let there = records.filter(|record| record.is_on(node));
+        let mut vms: Vec<String> = there.map(|record| record.name.clone()).collect();
         vms.sort();
         VmHostStatus {
             node: self.node_name(node),
@@ -438,8 +441,7 @@ impl VmFacts {
     /// Why the node could not start one that had it last, if that is the reason for which another one has it, or is to.
     fn failure_elsewhere(&self, vm: VmId, reason: Option<&PlacementReason>) -> Option<String> {
         let Some(PlacementReason::StartFailed { node }) = reason else { return None };
-        let report = self.reports.get(node)?.iter().find(|report| report.vm == vm)?;
-        let why = report.failure.as_ref()?;
+        let why = self.report_of(*node, vm)?.failure.as_ref()?;
         Some(format!("node {} could not start it: {why}", self.node_name(*node)))
     }
 

@@ -23,7 +23,7 @@ pub struct UpArguments {
     #[arg(long, value_name = "COUNT")]
     pub drives: Option<u32>,
 
-    /// How large each drive is [default: 4G]
+    /// How large each drive is [default: 4G; with --memory at most a quarter of this machine's memory by all of them, and at least 256M]
     #[arg(long, value_name = "SIZE", value_parser = parse_size_argument)]
     pub drive_size: Option<u64>,
 

@@ -144,7 +144,16 @@ impl ClientVolumes for ApiVolumes<'_> {
                 copies: None,
                 owner: Some(owner.clone()),
             };
-            let _: VolumeCreateAnswer = self.client.post(api::VOLUMES, &create)?;
+            let created: Result<VolumeCreateAnswer, Error> = self.client.post(api::VOLUMES, &create);
+            created.map_err(|error| match error.code.as_ref() {
+                "POOL_FULL" => Error {
+                    next: "measure on less of each volume (--working-set, --data-scale) or with fewer clients (--vms), delete \
+                           volumes, or add drives"
+                        .into(),
+                    ..error
+                },
+                _ => error,
+            })?;
             self.guards.push(remove_if_interrupted(self.client.directory(), &name));
             self.made.push(MadeVolume { name: name.clone(), owner: owner.clone(), stays_because: None });
             if node != owner {

@@ -18,6 +18,7 @@ use spandrel_shared::size::format_size;
 use super::fleet::ApiMeter;
 use crate::admin::api::{self, VmCreate, VmHostStatus, VmState, VmStatus, VmStop};
 use crate::admin::client::{Client, path_with};
+use crate::admin::vms::WHERE_NONE_RUNS_VMS;
 use crate::interrupt::{Guard, leave_to_interruption, remove_on_interrupt};
 use crate::text::counted;
 
@@ -75,8 +76,7 @@ impl<'client> GuestVms<'client> {
                 "FLEET_GUESTS_NOT_RUNNING",
                 what,
                 "no node that is alive runs virtual machines",
-                "install QEMU on the servers (Debian: `apt-get install qemu-system-x86`) and start the nodes anew; one that \
-                 has just started needs some seconds until it is known",
+                WHERE_NONE_RUNS_VMS,
             ));
         }
         Err(Error::new(

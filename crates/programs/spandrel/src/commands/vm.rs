@@ -15,6 +15,7 @@ use super::vm_image::DiskImage;
 use crate::admin::administration::unix_ms;
 use crate::admin::api::{self, VmCreate, VmHostStatus, VmMigrate, VmState, VmStatus, VmStop};
 use crate::admin::client::{Client, path_with};
+use crate::admin::vms::WHERE_NONE_RUNS_VMS;
 use crate::arguments::{
     Output, OutputArguments, VmArguments, VmCommand, VmCreateArguments, VmDeleteArguments,
     VmMigrateArguments, VmStartArguments, VmStopArguments,
@@ -137,9 +138,7 @@ fn hosts(client: &Client, arguments: OutputArguments) -> Outcome {
     let hosts: Vec<VmHostStatus> = client.get(api::VM_HOSTS)?;
     say(&match arguments.output {
         Output::Table if hosts.is_empty() => {
-            "no node that is alive runs virtual machines: install QEMU (Debian: `apt-get install qemu-system-x86`) and start the \
-             nodes anew; one that has just started needs some seconds until it is known\n"
-                .to_owned()
+            format!("no node that is alive runs virtual machines: {WHERE_NONE_RUNS_VMS}\n")
         }
         Output::Table => render_hosts(&hosts),
         Output::Json => json(&hosts),

@@ -168,9 +168,9 @@ async fn exchange(
             keys = typed.next(), if typed.is_open => match keys {
                 Some(keys) if typed.leave(&keys) => return Ok(Side::This),
                 Some(keys) => {
-                    let sent = send(&mut write, &keys).await;
-                    typed.unsent = keys[sent..].to_vec();
-                    if !typed.unsent.is_empty() {
+                    let mut rest = &keys[..];
+                    if write.write_all_buf(&mut rest).await.is_err() {
+                        typed.unsent = rest.to_vec();
                         return Ok(Side::Machine);
                     }
                 }
@@ -178,18 +178,6 @@ async fn exchange(
             },
         }
     }
-}
-
-/// Sends keys, and returns how many of them: fewer if the machine has left.
-async fn send(write: &mut (impl tokio::io::AsyncWrite + Unpin), keys: &[u8]) -> usize {
-    let mut sent = 0;
-    while sent < keys.len() {
-        match write.write(&keys[sent..]).await {
-            Ok(count @ 1..) => sent += count,
-            Ok(0) | Err(_) => break,
-        }
-    }
-    sent
 }
 
 /// Has each key come as it is.

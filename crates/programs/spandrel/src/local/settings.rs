@@ -19,6 +19,7 @@ use spandrel_shared::size::format_size;
 use spandrel_shared::{ClusterId, Error, NodeId, SlabGeometry};
 
 use super::media::MediaSettings;
+use crate::admin::pool::memory_of_this_server;
 use crate::arguments::UpArguments;
 use crate::program::VERSION;
 
@@ -33,6 +34,11 @@ const NODES_MAX: u32 = 16;
 const DRIVES_DEFAULT: u32 = 2;
 const DRIVES_MAX: u32 = 24;
 const DRIVE_BYTES_DEFAULT: u64 = 4 << 30;
+/// Drives in memory have together this part of the machine's, where nobody says how large they are: all that they have is in use
+/// in the end, as what is overwritten is written elsewhere. Half of the machine's is for virtual machines, and others need some, too.
+const MEMORY_SHARE: u64 = 4;
+/// How large one of them is at least then.
+const MEMORY_DRIVE_BYTES_MIN: u64 = 256 * MIB;
 /// How large a cache drive is at least, whatever it is to cache for: smaller ones have room for the smallest journals and hardly
 /// anything beside them.
 pub const CACHE_DRIVE_BYTES_MIN: u64 = 64 * MIB;
@@ -109,9 +115,12 @@ impl Settings {
     pub fn from_arguments(arguments: &UpArguments, mut random: impl FnMut() -> u64) -> Result<Self, Error> {
         let nodes = arguments.nodes.unwrap_or(NODES_DEFAULT);
         let drives_per_node = arguments.drives.unwrap_or(DRIVES_DEFAULT);
-        let drive_size_bytes = arguments.drive_size.unwrap_or(DRIVE_BYTES_DEFAULT);
         check_count("--nodes", nodes, NODES_MAX)?;
         check_count("--drives", drives_per_node, DRIVES_MAX)?;
+        let drive_size_bytes = arguments.drive_size.unwrap_or_else(|| match arguments.memory {
+            true => memory_drive_bytes(memory_of_this_server(), nodes * drives_per_node, arguments.slab_size),
+            false => DRIVE_BYTES_DEFAULT,
+        });
         let slab_size_bytes = choose_slabs(drive_size_bytes, arguments.slab_size)?;
         check_drive_size(drive_size_bytes, slab_size_bytes)?;
         let cache_drives_per_node = arguments.cache_drives.unwrap_or(0);
@@ -261,6 +270,13 @@ impl Settings {
     }
 }
 
+/// How large so many drives in memory are each, on a machine with so much, for slabs that somebody may have asked for.
+fn memory_drive_bytes(memory_bytes: u64, drives: u32, slab_bytes: Option<u64>) -> u64 {
+    let share = memory_bytes / MEMORY_SHARE / u64::from(drives) / MIB * MIB;
+    let least = slab_bytes.and_then(SlabGeometry::new).map_or(0, drive_bytes_min);
+    share.clamp(MEMORY_DRIVE_BYTES_MIN, DRIVE_BYTES_DEFAULT).max(least)
+}
+
 fn check_count(option: &str, count: u32, most: u32) -> Result<(), Error> {
     if (1..=most).contains(&count) {
         return Ok(());
@@ -361,4 +377,4 @@ fn check_drive_size(drive_size_bytes: u64, slabs: SlabGeometry) -> Result<(), Er
 
 #[cfg(test)]
 #[path = "settings_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -11,7 +11,7 @@ fn arguments(options: &str) -> UpArguments {
     }
 }
 
-fn settings(options: &str) -> Result<Settings, Error> {
+pub fn settings(options: &str) -> Result<Settings, Error> {
     let mut counter = 0;
     let random = || {
         counter += 1;
@@ -48,6 +48,19 @@ fn a_cache_drive_has_room_for_the_journals_and_as_much_beside_them() {
         let bound = layout.with_area(area_blocks.into(), 4096).expect("each drive can be bound to it");
         assert!(bound.area_blocks > bound.journal_blocks * 3 / 2, "{bound:?}");
     }
+}
+
+#[test]
+fn drives_in_memory_leave_most_of_it() {
+    let gib = 1 << 30;
+    assert_eq!(memory_drive_bytes(24 * gib, 8, None), 768 << 20);
+    assert_eq!(memory_drive_bytes(1024 * gib, 8, None), 4 * gib, "as other drives");
+    assert_eq!(memory_drive_bytes(gib, 8, None), 256 << 20, "smaller ones are of no use");
+    assert!(memory_drive_bytes(gib, 8, Some(256 << 20)) > 256 << 20, "room for a slab, and for a journal");
+    assert!(settings("--memory --slab-size 256M --nodes 16 --drives 24").is_ok());
+    let own = settings("--memory").expect("the defaults are good");
+    assert!(own.drives_bytes() <= (memory_of_this_server() / 4).max(8 * MEMORY_DRIVE_BYTES_MIN));
+    assert_eq!(settings("--memory --drive-size 1G").expect("it is good").drives_bytes(), 8 * gib);
 }
 
 #[test]

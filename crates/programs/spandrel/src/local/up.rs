@@ -13,8 +13,10 @@ use super::claim::{Claim, claim};
 use super::cluster::{LocalCluster, RunOptions};
 use super::flush;
 use super::media::MediaSettings;
+use super::settings::Settings;
 use crate::admin::api::ClusterStatus;
 use crate::admin::events::tell_faults;
+use crate::admin::pool::memory_of_this_server;
 use crate::admin::server::{self, Caller};
 use crate::arguments::UpArguments;
 use crate::cores::check_cores;
@@ -52,6 +54,7 @@ async fn serve(claim: Claim, arguments: &UpArguments) -> Outcome {
     let flush_us = if claim.settings.memory { None } else { flush::measure(claim.directory.path()).ok() };
     let (is_new, media, nodes) = (claim.is_new, claim.settings.media, claim.settings.nodes.len());
     let drives_per_node = claim.settings.drives_per_node;
+    let on_memory = note_on_memory(&claim.settings, memory_of_this_server());
     let available = || std::thread::available_parallelism().map_or(1, usize::from);
     let cores = arguments.threads.cores.as_ref().map_or_else(available, Cores::count);
     let options = RunOptions {
@@ -78,7 +81,8 @@ async fn serve(claim: Claim, arguments: &UpArguments) -> Outcome {
     };
     if let Some(status) = settled {
         say(&banner(&status, is_new, &media));
-        if let Some(note) = note_on_shards(arguments.threads.shards, drives_per_node, cores) {
+        let on_shards = note_on_shards(arguments.threads.shards, drives_per_node, cores);
+        for note in on_shards.into_iter().chain(on_memory) {
             say(&note);
         }
         let watch = tokio::spawn(watch(Arc::clone(&cluster)));
@@ -216,6 +220,19 @@ fn note_on_shards(shards: u8, drives_per_node: u32, cores: usize) -> Option<Stri
     Some(format!(
         "note: {shards} shards of a node share {of}: more do no more, and cost memory and messages; leave --shards out or name fewer\n"
     ))
+}
+
+/// That drives in memory may come to need so much that nothing else has enough.
+fn note_on_memory(settings: &Settings, memory_bytes: u64) -> Option<String> {
+    let drives_bytes = settings.drives_bytes();
+    (settings.memory && drives_bytes > memory_bytes / 2).then(|| {
+        format!(
+            "note: the drives may come to take {} of this machine's {} of memory: what is overwritten is written elsewhere on \
+             them. A machine without memory stands still, or ends programs; see --drive-size\n",
+            format_size(drives_bytes),
+            format_size(memory_bytes)
+        )
+    })
 }
 
 /// Tells of nodes that have ended by themselves.

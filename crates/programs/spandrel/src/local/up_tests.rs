@@ -1,4 +1,15 @@
 use super::*;
+use crate::local::settings::tests::settings;
+
+#[test]
+fn drives_in_memory_are_remarked_on_that_may_come_to_need_most_of_it() {
+    let remarked =
+        |options, memory_bytes| note_on_memory(&settings(options).expect("it is good"), memory_bytes);
+    assert_eq!(remarked("--memory --drive-size 1G", 16 << 30), None);
+    assert_eq!(remarked("--drive-size 1T", 16 << 30), None, "they are on disk");
+    let note = remarked("--memory --drive-size 1G", 15 << 30).expect("it is much");
+    assert!(note.contains("8 GiB of this machine's 15 GiB"), "{note}");
+}
 
 #[test]
 fn more_shards_than_there_are_drives_or_cores_are_remarked_on() {
