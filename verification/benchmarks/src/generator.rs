@@ -241,8 +241,11 @@ impl<'a> Storage<'a> {
         iops_of_client: Option<u32>,
     ) -> Result<(CellResult, u64), String> {
         let times = self.arguments.common.times();
+        let block_size_bytes = self.arguments.block << 10;
         let spec = CellSpec {
-            block_size_bytes: self.arguments.block << 10,
+            block_size_bytes,
+            // As much memory as fio writes from: a block for each I/O under way. More of it would be in no cache of the processor.
+            write_source_bytes: u64::from(block_size_bytes) * u64::from(outstanding),
             outstanding,
             write_percent: u8::try_from(write_percent).expect("it is a part of 100"),
             rate_limit: iops_of_client.map(RateLimit::IosPerSecond),
