@@ -9,7 +9,7 @@ mod spandrel;
 
 use crate::contender::Known;
 
-pub use spandrel::{Cluster, NODES};
+pub use spandrel::{COPIES, Cluster, NODES};
 
 /// Spandrel first, then what keeps one copy, which is the limit of the way to it, then peers.
 pub const CONTENDERS: [Known; 7] = [

@@ -19,7 +19,7 @@ use spandrel_platform_linux::Cores;
 use crate::Common;
 use crate::cell::{Load, Medium};
 use crate::contender::{Contender, Setup, run};
-use crate::contenders::Cluster;
+use crate::contenders::{COPIES, Cluster, NODES};
 use crate::fio;
 use crate::processor_time::Mark;
 use crate::results::Median;
@@ -182,7 +182,10 @@ impl<'a> Storage<'a> {
         let uri = reach.iter().find_map(|argument| argument.strip_prefix("--uri="));
         let target = uri.ok_or("the volume has no URI")?.parse::<Target>()?;
         let contender = Contender { reach: vec![reach], environment: Vec::new(), servers: vec![server] };
-        fio::fill(&contender, &setup.mark, &setup.folder, setup.size_bytes)?;
+        // All over the drives, whose places cost more when they are written for the first time: writes go elsewhere each time.
+        for _ in 0..=DRIVES * NODES / COPIES {
+            fio::fill(&contender, &setup.mark, &setup.folder, setup.size_bytes)?;
+        }
         Ok(Self { arguments, setup, cluster, contender, target })
     }
 

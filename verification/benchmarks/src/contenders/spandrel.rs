@@ -31,7 +31,8 @@ pub(super) const ON_ONE_CORE: Known = Known {
 pub const NODES: u64 = 4;
 /// The room of one of them stays free: it is the pool's reserve, without which the owner may lack a copy of its own to read.
 const DRIVES: u64 = 3;
-const COPIES: u64 = 3;
+/// Of each block.
+pub const COPIES: u64 = 3;
 const VOLUME: &str = "benchmark";
 
 fn start(setup: &Setup, more: &[&str]) -> Result<Contender, String> {
