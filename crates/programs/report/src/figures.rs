@@ -81,7 +81,8 @@ fn categories(block: &Block<'_>) -> Vec<String> {
     let middle = (block.outstanding.len() - 1) / 2;
     let text = |place: Option<(u8, u32)>| match place {
         Some((write_percent, depth)) if block.outstanding.get(middle) == Some(&depth) => {
-            format!("{depth}\n{}", mix_text(write_percent))
+            // In two lines, as four of them stand beside each other on a telephone.
+            format!("{depth}\n{}", mix_text(write_percent).replacen(" % ", " %\n", 1))
         }
         Some((_, depth)) => depth.to_string(),
         None => String::new(),
@@ -250,13 +251,13 @@ fn figure(
         "aria": { "enabled": true },
         "tooltip": { "trigger": "axis", "confine": true },
         "legend": { "type": "scroll", "top": 0 },
-        "grid": { "left": 76, "right": if axes.len() > 1 { 64 } else { 20 }, "top": 40, "bottom": 64 },
+        "grid": { "left": 76, "right": if axes.len() > 1 { 64 } else { 20 }, "top": 40, "bottom": 80 },
         "xAxis": {
             "type": "category",
             "data": categories(block),
             "name": "outstanding I/Os of each thread",
             "nameLocation": "middle",
-            "nameGap": 42,
+            "nameGap": 58,
             "axisLabel": { "interval": 0, "lineHeight": 16 },
             "axisTick": { "show": false },
         },

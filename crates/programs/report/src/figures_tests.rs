@@ -52,7 +52,7 @@ fn values_are_those_that_were_measured_and_absent_where_nothing_was() {
         "between reads and writes there is a gap"
     );
     let categories = &figures[0].option["xAxis"]["data"];
-    assert_eq!((&categories[1], &categories[2]), (&json!("2\n100 % reads"), &json!("4")));
+    assert_eq!((&categories[1], &categories[2]), (&json!("2\n100 %\nreads"), &json!("4")));
     assert_eq!(series(&figures[0], "mean latency")["yAxisIndex"], 1);
     let queue = figures.iter().find(|figure| figure.caption.contains("under way")).expect("it was measured");
     assert_eq!(series(queue, "all I/Os by drives")["data"][0], 2.0, "16 clients of 1 on 8 drives");

@@ -35,23 +35,35 @@ addEventListener("load", () => setTimeout(() => {
   document.querySelectorAll(".chart").forEach((chart) => pairs(texts(chart), chart.id));
   document.querySelectorAll("section").forEach((section) => pairs([...section.children], "section"));
   pairs([...document.querySelectorAll("main > *")], "main");
+  const scrolled = [...document.querySelectorAll(".scroll")].filter((table) => table.scrollWidth > table.clientWidth + 1);
   const found = {
+    width: innerWidth,
     complaints,
+    scrolled: scrolled.map((table) => `${table.scrollWidth} of ${table.clientWidth}: ${table.textContent.slice(0, 40)}`),
     overlaps,
     charts: document.querySelectorAll(".chart").length,
     drawn: [...document.querySelectorAll(".chart")].filter((chart) => chart.querySelector("svg path")).length,
     too_wide: document.documentElement.scrollWidth - innerWidth,
     values: [...document.querySelectorAll("td[data-value]")].map((cell) => Number(cell.dataset.value)),
   };
-  const told = document.createElement("pre");
-  told.id = "found";
-  told.textContent = "FOUND" + JSON.stringify(found).replaceAll("<", "") + "END";
-  document.body.append(told);
+  parent.postMessage(found, "*");
 }, 300));
 </script>"#;
 
+/// A frame for the page, as a browser's window has a least width. Tells what the page has found.
+const FRAME: &str = r#"<!doctype html><script>
+addEventListener("message", ({ data }) => {
+  const told = document.createElement("pre");
+  told.textContent = "FOUND" + JSON.stringify(data).replaceAll("<", "") + "END";
+  document.body.append(told);
+});
+</script><body><iframe src="report.html" style="border: 0; width: WIDTHpx; height: 1000px"></iframe></body>"#;
+
 #[derive(Debug, Deserialize)]
 struct Found {
+    width: u32,
+    /// Tables that are wider than what there is of them to be seen.
+    scrolled: Vec<String>,
     complaints: Vec<String>,
     overlaps: Vec<String>,
     charts: usize,
@@ -133,6 +145,8 @@ fn look(browser: &Path, page: &str, width: u32) -> Found {
     // Scripts within may have such an end as a text.
     page.insert_str(page.rfind("</body>").expect("it ends"), BEHIND);
     fs::write(&file, page).expect("there is room");
+    let frame = folder.path().join("frame.html");
+    fs::write(&frame, FRAME.replace("WIDTH", &width.to_string())).expect("there is room");
     let output = Command::new(browser)
         .args([
             "--headless=new",
@@ -141,16 +155,18 @@ fn look(browser: &Path, page: &str, width: u32) -> Found {
             "--dump-dom",
             "--virtual-time-budget=10000",
         ])
-        .arg(format!("--window-size={width},1000"))
+        .arg("--window-size=1400,1100")
         .arg(format!("--user-data-dir={}", folder.path().join("profile").display()))
-        .arg(format!("file://{}", file.display()))
+        .arg(format!("file://{}", frame.display()))
         .output()
         .expect("the browser can be started");
     let text = String::from_utf8_lossy(&output.stdout);
     let told = text.rfind("FOUND").and_then(|begin| Some((begin + 5, begin + text[begin..].find("END")?)));
     let (begin, end) = told.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&output.stderr)));
     let json = text[begin..end].replace("&gt;", ">").replace("&amp;", "&");
-    serde_json::from_str(&json).expect("it is what the script has written")
+    let found: Found = serde_json::from_str(&json).expect("it is what the script has written");
+    assert_eq!(found.width, width);
+    found
 }
 
 fn browser() -> PathBuf {
@@ -183,6 +199,7 @@ fn a_browser_shows_everything_and_complains_of_nothing() {
             assert_eq!((found.charts, found.drawn), (16, 16), "eight of each block, {width} wide");
             assert!(found.too_wide <= 0, "{} beyond {width}", found.too_wide);
             assert_eq!(found.overlaps, Vec::<String>::new(), "{width} wide");
+            assert!(width < 1280 || found.scrolled.is_empty(), "{:?}", found.scrolled);
             for cell in runs.iter().flat_map(|run| &run.cells) {
                 let mean = cell.measurements.iter().filter_map(|measured| measured.iops).sum::<f64>() / 2.0;
                 assert!(found.values.contains(&mean), "{mean} IOPS of {:?}", cell.load);
