@@ -1,7 +1,8 @@
 //! Whether the fleet's load generator measures what fio measures: the same loads on the same volume of a cluster, in turns.
 //!
 //! The cluster has one half of the cores and whoever loads it the other. fio holds a rate by keeping its core busy; were that one of
-//! the cluster's, its latencies would be those of a smaller cluster.
+//! the cluster's, its latencies would be those of a smaller cluster. The generator sleeps instead, so at a rate the load's cores are
+//! kept awake for both: how long a core takes to wake up is the machine's.
 //!
 //! At a part of what the storage can do both are to find the same rate and the same latencies: what differs then is of the generator's
 //! own making. Without a rate it is told how they differ. In all cases the generator is to have counted just what the volume's owner
@@ -17,6 +18,7 @@ use spandrel_fleet::{CellResult, CellSpec, RateLimit, Target, aligned, count_tex
 use spandrel_platform_linux::Cores;
 
 use crate::Common;
+use crate::awake::Awake;
 use crate::cell::{Load, Medium};
 use crate::contender::{Contender, Setup, run};
 use crate::contenders::{COPIES, Cluster, NODES};
@@ -115,6 +117,8 @@ struct Storage<'a> {
     cluster: Cluster,
     contender: Contender,
     target: Target,
+    /// The cores of whoever loads it.
+    of_load: Cores,
 }
 
 /// Measures, and prints what came of it. Whether all is as it is to be.
@@ -186,7 +190,7 @@ impl<'a> Storage<'a> {
         for _ in 0..=DRIVES * NODES / COPIES {
             fio::fill(&contender, &setup.mark, &setup.folder, setup.size_bytes)?;
         }
-        Ok(Self { arguments, setup, cluster, contender, target })
+        Ok(Self { arguments, setup, cluster, contender, target, of_load })
     }
 
     /// How many I/Os a second there are with one of each client under way, as fio finds.
@@ -202,6 +206,7 @@ impl<'a> Storage<'a> {
             Rate::One => (1, None),
             Rate::Part { iops_of_client, .. } => (1, Some(iops_of_client)),
         };
+        let _awake = iops_of_client.map(|_| Awake::keep(&self.of_load)).transpose()?;
         let by_fio = || self.by_fio(write_percent, outstanding, iops_of_client);
         let before = own_first.then(|| self.by_itself(write_percent, outstanding, iops_of_client));
         let fio = by_fio()?;

@@ -4,6 +4,7 @@
 //! alike. What counts is the processor time of everything that a load sets to work, since storage of this kind lives on the cores
 //! of those whom it serves; and ratios within a round.
 
+mod awake;
 mod cell;
 mod contender;
 mod contenders;

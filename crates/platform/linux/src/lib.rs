@@ -53,6 +53,7 @@ pub use listener::LinuxListener;
 pub use platform::LinuxPlatform;
 pub use remote::RemoteHandle;
 pub use runtime::{Runtime, RuntimeConfig, RuntimeError};
+pub use scheduling::run_when_idle;
 pub use statistics::RuntimeStatistics;
 pub use time_stamp::time_stamp_khz;
 pub use watched::Watched;

@@ -1,5 +1,6 @@
 //! How a thread comes to its turn on a core.
 
+use std::ffi::c_int;
 use std::io;
 
 /// Has the calling thread, and the threads that it will start, wait for their turn when they wake. A thread for which somebody has
@@ -9,9 +10,19 @@ pub(crate) fn give_way() -> io::Result<()> {
     if unsafe { libc::sched_getscheduler(0) } != libc::SCHED_OTHER {
         return Ok(());
     }
+    set_policy(libc::SCHED_BATCH)
+}
+
+/// Has the calling thread, and the threads that it will start, run on cores that have nothing else to do; whoever else wakes there
+/// has its turn at once. Fails where the kernel does not allow it.
+pub fn run_when_idle() -> io::Result<()> {
+    set_policy(libc::SCHED_IDLE)
+}
+
+fn set_policy(policy: c_int) -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: the parameters are read during the call alone; zero means the calling thread.
-    match unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) } {
+    match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -33,3 +33,12 @@ fn a_runtime_and_the_threads_that_are_started_on_its_thread_give_way_if_they_are
     drop(sender);
     assert_eq!(receiver.iter().collect::<Vec<_>>(), [&usual, &usual, &batch, &batch].map(String::clone));
 }
+
+#[test]
+fn a_thread_that_is_to_runs_when_nothing_else_does() {
+    let thread = std::thread::spawn(|| {
+        crate::run_when_idle().unwrap();
+        policy()
+    });
+    assert_eq!(thread.join().unwrap(), libc::SCHED_IDLE.to_string());
+}
