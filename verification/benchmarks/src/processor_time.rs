@@ -34,12 +34,21 @@ impl Mark {
         command
     }
 
-    /// Ends all processes that bear it: for programs that leave some behind.
+    /// Ends all processes that bear it, for programs that leave some behind. When this returns none is there, nor any that one of them
+    /// was just starting.
     pub fn end_all(&self) {
-        for (process, _) in process_folders().filter(|(_, folder)| self.is_borne_by(folder)) {
-            if let Some(process) = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw) {
-                let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+        loop {
+            let mut are_ended = true;
+            for (process, _) in process_folders().filter(|(_, folder)| self.is_borne_by(folder)) {
+                are_ended = false;
+                if let Some(process) = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw) {
+                    let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+                }
             }
+            if are_ended {
+                return;
+            }
+            std::thread::yield_now();
         }
     }
 

@@ -41,3 +41,19 @@ fn the_kernels_account_is_read() {
     assert_eq!(used_of(""), None);
     assert_eq!(used_of("many 1 2"), None);
 }
+
+#[test]
+fn a_process_that_is_being_started_while_all_are_ended_is_ended_too() {
+    for _ in 0..100 {
+        let mark = Mark::new("ended");
+        let start = "sh -c 'sh -c \"while :; do :; done\" & while :; do :; done' & wait";
+        let mut child = mark.command("sh").args(["-c", start]).stdin(Stdio::null()).spawn().unwrap();
+        let shells = || process_folders().filter(|(_, folder)| mark.is_borne_by(folder)).count();
+        while shells() < 2 {
+            std::thread::yield_now();
+        }
+        mark.end_all();
+        child.wait().unwrap();
+        assert_eq!(shells(), 0);
+    }
+}
