@@ -3,7 +3,7 @@
 //! A core that has nothing to do sleeps, and takes some time until it is as fast as it was: it wakes up, its caches are cold, and on a
 //! virtual machine it has to be given back first. Who waits by keeping its core busy does not find that, and who sleeps does.
 //!
-//! Invariant: whoever has something to do on such a core is not kept from it.
+//! Invariant: a thread of this program or of those that it starts is not kept from such a core.
 
 use std::hint::spin_loop;
 use std::sync::Arc;

@@ -8,14 +8,15 @@ fn idle_threads() -> usize {
 }
 
 #[test]
-fn each_core_has_a_thread_that_keeps_it_awake_for_others_until_the_end() {
+fn each_core_is_kept_awake_by_a_thread_that_gives_way_until_the_end() {
     let cores = Cores::available().unwrap();
     let awake = Awake::keep(&cores).unwrap();
     assert_eq!(idle_threads(), cores.count());
-    let beside = std::thread::spawn(move || cores.first().keep_thread().map(|()| (0..1000).sum::<u32>()));
-    assert_eq!(beside.join().unwrap().unwrap(), 499_500);
     drop(awake);
-    assert_eq!(idle_threads(), 0);
+    // A thread that has been waited for may be listed for a moment still.
+    while idle_threads() > 0 {
+        std::thread::yield_now();
+    }
 }
 
 #[test]

@@ -166,13 +166,14 @@ fn rates(iops_max: f64, clients: u32) -> impl Iterator<Item = Rate> {
 }
 
 impl<'a> Storage<'a> {
-    /// Starts the cluster on one half of the cores, and keeps the calling thread, and with it all that will load, on the other.
+    /// Starts the cluster on one half of the cores, and keeps the calling thread, and with it all that will load, on as many of the
+    /// other as there are clients.
     fn start(arguments: &'a GeneratorArguments, setup: Setup) -> Result<Self, String> {
         let cores = Cores::available();
         let cores = cores.map_err(|error| format!("the cores of this machine are unknown: {error}"))?;
-        let (of_cluster, of_load) = (cores.share(0, 2).to_string(), cores.share(1, 2));
         let clients = arguments.clients as usize;
-        if cores.count() < 2 || clients > of_load.count() {
+        let (of_cluster, of_load) = (cores.share(0, 2).to_string(), cores.share(1, 2).first(clients));
+        if cores.count() < 2 || of_load.count() < clients {
             return Err(format!(
                 "{clients} clients, and a cluster, need cores of their own: here are {} in all, and half of them are the cluster's",
                 cores.count()
@@ -193,8 +194,9 @@ impl<'a> Storage<'a> {
         Ok(Self { arguments, setup, cluster, contender, target, of_load })
     }
 
-    /// How many I/Os a second there are with one of each client under way, as fio finds.
+    /// How many I/Os a second there are with one of each client under way, as fio finds on cores that do not sleep.
     fn iops_max(&self, write_percent: u32) -> Result<f64, String> {
+        let _awake = Awake::keep(&self.of_load)?;
         let measured = (0..MOST_ROUNDS).map(|_| self.by_fio(write_percent, 1, None));
         let iops = measured.map(|measured| Ok(measured?.iops)).collect::<Result<Vec<f64>, String>>()?;
         Ok(Median::of(iops).expect("it was measured").value)

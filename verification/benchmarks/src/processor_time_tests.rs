@@ -36,6 +36,21 @@ fn only_threads_of_the_kernel_are_taken_for_such() {
 }
 
 #[test]
+fn a_process_without_an_environment_is_between_two_programs_unless_it_has_ended() {
+    let stat = |state: &str, flags: u32, environment_end: &str| {
+        let words = "0 ".repeat(41);
+        format!("9 (a) b) {state} 1 9 9 0 -1 {flags} {words}{environment_end} 0\n")
+    };
+    assert!(is_between_programs(&stat("R", 4_194_304, "0")));
+    assert!(!is_between_programs(&stat("R", 4_194_304, "140722")), "it has been given an empty one");
+    assert!(!is_between_programs(&stat("Z", 4_194_304, "0")));
+    assert!(!is_between_programs(&stat("I", 0x0020_0000, "0")), "threads of the kernel have none");
+    assert!(!is_between_programs(""), "it is gone");
+    let own = fs::read_to_string("/proc/self/stat").unwrap();
+    assert_ne!(word_of(&own, 51).unwrap(), "0");
+}
+
+#[test]
 fn the_kernels_account_is_read() {
     assert_eq!(used_of("1234567 890 12\n"), Some(Duration::from_nanos(1_234_567)));
     assert_eq!(used_of(""), None);
@@ -48,7 +63,8 @@ fn a_process_that_is_being_started_while_all_are_ended_is_ended_too() {
         let mark = Mark::new("ended");
         let start = "sh -c 'sh -c \"while :; do :; done\" & while :; do :; done' & wait";
         let mut child = mark.command("sh").args(["-c", start]).stdin(Stdio::null()).spawn().unwrap();
-        let shells = || process_folders().filter(|(_, folder)| mark.is_borne_by(folder)).count();
+        let shells =
+            || process_folders().filter(|(_, folder)| mark.is_borne_by(folder) == Some(true)).count();
         while shells() < 2 {
             std::thread::yield_now();
         }

@@ -33,9 +33,9 @@ impl Cores {
         self.0.is_subset(&others.0)
     }
 
-    /// The first of them.
-    pub fn first(&self) -> Self {
-        self.share(0, self.0.len())
+    /// The first of them: so many, at least one, or all if there are no more.
+    pub fn first(&self, count: usize) -> Self {
+        Self(self.0.iter().copied().take(count.max(1)).collect())
     }
 
     /// What the thread with number `index` of `threads`, at least one, is to have: cores that follow each other, as many as any

@@ -36,6 +36,13 @@ fn threads_have_parts_that_differ_by_one_at_most_or_share_a_core() {
 }
 
 #[test]
+fn the_first_are_as_many_as_are_asked_for_if_there_are() {
+    for (count, first) in [(0, "1"), (1, "1"), (2, "1,3"), (4, "1,3-4")] {
+        assert_eq!(cores("1,3-4").first(count).to_string(), first);
+    }
+}
+
+#[test]
 fn some_are_among_others() {
     assert!(cores("1").are_among(&cores("0-1")));
     assert!(!cores("1-2").are_among(&cores("0-1")));
@@ -46,7 +53,7 @@ fn a_runtime_and_the_threads_that_it_starts_stay_on_the_cores_that_it_is_given()
     // On a thread of its own, which the test's thread does not follow.
     let checked = std::thread::spawn(|| {
         let all = Cores::available().expect("the kernel says it");
-        let first = all.first();
+        let first = all.first(1);
         let config = RuntimeConfig { cores: Some(first.clone()), ..RuntimeConfig::default() };
         let runtime = Runtime::new(config).expect("a runtime");
         let started = std::thread::spawn(|| Cores::available().expect("the kernel says it"));

@@ -258,7 +258,7 @@ fn the_kernels_threads_that_serve_a_drive_stay_on_the_runtimes_cores() {
     let location = location_in(&folder);
     // On a thread of its own, which no other test's runtime follows.
     let tested = std::thread::spawn(move || {
-        let first = Cores::available().unwrap().first();
+        let first = Cores::available().unwrap().first(1);
         let own = rustix::thread::gettid().as_raw_nonzero();
         let config = RuntimeConfig { cores: Some(first.clone()), ..RuntimeConfig::default() };
         run_with(config, move |platform| async move {

@@ -13,8 +13,8 @@ pub(crate) fn give_way() -> io::Result<()> {
     set_policy(libc::SCHED_BATCH)
 }
 
-/// Has the calling thread, and the threads that it will start, run on cores that have nothing else to do; whoever else wakes there
-/// has its turn at once. Fails where the kernel does not allow it.
+/// Has the calling thread, and the threads that it will start, run on cores that have nothing else to do; other threads of the same
+/// session that wake there go first. Fails where the kernel does not allow it.
 pub fn run_when_idle() -> io::Result<()> {
     set_policy(libc::SCHED_IDLE)
 }

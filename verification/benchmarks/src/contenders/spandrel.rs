@@ -23,7 +23,7 @@ pub(super) const ON_ONE_CORE: Known = Known {
     start: |setup| {
         let cores =
             Cores::available().map_err(|error| format!("the cores of this machine are unknown: {error}"))?;
-        start(setup, &["--cores", &cores.first().to_string()])
+        start(setup, &["--cores", &cores.first(1).to_string()])
     },
 };
 
