@@ -86,7 +86,7 @@ fn data_outlive_nodes_and_the_process() {
 #[test]
 fn nodes_stay_on_the_cores_that_they_are_given() {
     let all = Cores::available().expect("the kernel says it");
-    let (all, first) = (all.to_string(), all.first().to_string());
+    let (all, first) = (all.to_string(), all.first(1).to_string());
     let lab = Lab::new();
     let cluster = lab.up(&[&SMALL[..], &["--cores", &first]].concat());
     cluster.run(&["volume", "create", "v1", "--size", "16M"]).good();
